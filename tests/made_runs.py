@@ -35,6 +35,7 @@ def make_run(
     split: str = "unseen",
     record: Mapping[str, Any] | None = None,
     name: str = "easy",
+    embeddings: np.ndarray | None = None,
 ) -> Path:
     """A finished run whose recall@1 is 0 for the items in `wrong` and 1 for the others.
 
@@ -42,6 +43,7 @@ def make_run(
         settings: further lines of config.toml.
         order: of the rows in the file.
         name: of the positives.
+        embeddings: `(N, d)` in place of those that `wrong` describes.
     """
     labels = np.repeat(np.arange(CLASSES), ITEMS // CLASSES) if labels is None else labels
     path.mkdir(parents=True)
@@ -53,7 +55,7 @@ def make_run(
     (path / "embeddings").mkdir()
     write_embeddings(
         path / "embeddings" / f"{split}.parquet",
-        placed(wrong, labels)[rows],
+        (placed(wrong, labels) if embeddings is None else embeddings)[rows],
         ids,
         {"digit": [names["digit"][label] for label in labels[rows]]},
         levels=["digit"],

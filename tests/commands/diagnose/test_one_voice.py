@@ -1,4 +1,4 @@
-"""All that shows a verdict shows the same: the function, the command, its exit code and its page."""
+"""All that shows a verdict shows the same: functions, commands, exit codes, pages, results of runs, the monitor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.commands.conftest import Call
+from tests.made_runs import make_run
 
 import trivet
+from trivet.collapse.probe import ProbeTracker
+from trivet.commands.compare.run import compare_runs
+from trivet.commands.diagnose.inputs import DiagnosisInput
+from trivet.commands.diagnose.run import diagnosis_section
+from trivet.commands.evaluate.trained_model import measure_split
+from trivet.commands.train.page import write_run_report
+from trivet.commands.train.printing import print_run
+from trivet.datasets import Dataset
+from trivet.datasets.vectors import VectorInputs
+from trivet.reports.run_record import RunRecord
+from trivet.training.config import EvaluationConfig
 
 LABELS = np.repeat(np.arange(8), 30)
 RANDOM = np.random.default_rng(0)
@@ -17,28 +29,40 @@ START = RANDOM.standard_normal((8, 12))[LABELS] + 0.6 * RANDOM.standard_normal((
 MEANS = np.stack([START[label == LABELS].mean(0) for label in range(8)])[LABELS]
 NOISE = RANDOM.standard_normal(START.shape)
 COLLAPSED = {"network-collapse", "class-collapse"}
-FATES: dict[str, tuple[np.ndarray, str]] = {
-    "hardly moved": (START + 1e-9 * NOISE, "healthy"),
-    "shifted": (START + 50, "healthy"),
-    "small": (1e-3 * START, "healthy"),
-    "half precision": (START.astype(np.float16), "healthy"),
-    "point": (np.ones_like(START), "network-collapse"),
-    "line": (NOISE[:, :1] * START[:1] + 1e-3 * NOISE, "network-collapse"),
-    "spots": (START[RANDOM.integers(0, 3, 240)] + 1e-3 * NOISE, "network-collapse"),
-    "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "displaced-items"),
-    "class means": (MEANS + 0.5 * NOISE, "spread-out"),
-    "noise": (1e-3 * (START + 4 * NOISE), "worse-than-reference"),
-    "another order": (RANDOM.permutation(START), "no-better-than-chance"),
-    "classes on points": (MEANS + 1e-3 * NOISE, "class-collapse"),
+FATES: dict[str, tuple[np.ndarray, str, str]] = {
+    "hardly moved": (START + 1e-9 * NOISE, "healthy", "equal"),
+    "shifted": (START + 50, "healthy", "equal"),
+    "small": (1e-3 * START, "healthy", "equal"),
+    "half precision": (START.astype(np.float16), "healthy", "equal"),
+    "point": (np.ones_like(START), "network-collapse", "chance"),
+    "line": (NOISE[:, :1] * START[:1] + 1e-3 * NOISE, "network-collapse", "chance"),
+    "spots": (START[RANDOM.integers(0, 3, 240)] + 1e-3 * NOISE, "network-collapse", "chance"),
+    "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "displaced-items", "equal"),
+    "class means": (MEANS + 0.5 * NOISE, "spread-out", "equal"),
+    "a little noise": (START + 0.35 * RANDOM.standard_normal(START.shape), "spread-out", "open"),
+    "noise": (1e-3 * (START + 2 * NOISE), "worse-than-reference", "worse"),
+    "another order": (RANDOM.permutation(START), "no-better-than-chance", "chance"),
+    "classes on points": (MEANS + 1e-3 * NOISE, "class-collapse", "equal"),
+    "less noise": (START, "healthy", "better"),
+}
+REFERENCES = {"less noise": START + NOISE}
+# What each shows of the outcome: the result of a run, `trivet compare`, the last sentence of the monitor.
+SHOWN = {
+    "equal": ("Training made no clear difference: ", "open", "ends as it began"),
+    "open": ("Training may have made it worse: ", "open", "ends as it began"),
+    "worse": ("Training made it worse: ", "worse", "below its start"),
+    "chance": ("No better than chance: ", "worse", "below its start"),
+    "better": ("Training helped: ", "better", "above its start"),
 }
 
 
 @pytest.mark.parametrize("fate", FATES)
 def test_a_verdict_is_the_same_wherever_it_is_shown(fate: str, tmp_path: Path, run_command: Call) -> None:
-    points, kind = FATES[fate]
-    for name, rows in {"points": points, "start": START}.items():
+    points, kind, _ = FATES[fate]
+    start = REFERENCES.get(fate, START)
+    for name, rows in {"points": points, "start": start}.items():
         np.savez(tmp_path / f"{name}.npz", embeddings=rows, label=LABELS)
-    kinds = [verdict.kind for verdict in trivet.diagnose(points, LABELS, START).verdicts]
+    kinds = [verdict.kind for verdict in trivet.diagnose(points, LABELS, start).verdicts]
     assert kind in kinds
     assert not COLLAPSED & {*kinds} - {kind}
     files = [tmp_path / "points.npz", "--reference", tmp_path / "start.npz", "--distance", "euclidean"]
@@ -49,3 +73,51 @@ def test_a_verdict_is_the_same_wherever_it_is_shown(fate: str, tmp_path: Path, r
     assert code == bool(COLLAPSED & {*kinds})
     text = report.read_text().lower()
     assert all(kind.replace("-", " ") in text for kind in kinds)
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_runs_comparisons_and_the_monitor_show_the_outcome(
+    fate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points, kind, outcome = FATES[fate]
+    start = REFERENCES.get(fate, START)
+    headline, compared, closing = SHOWN[outcome]
+    names = np.array([f"c{label}" for label in range(8)])
+    ids = tuple(f"item {row}" for row in range(240))
+    dataset = Dataset(
+        "made", VectorInputs(start, ids, np.arange(240), tmp_path), {"digit": LABELS}, {"digit": tuple(names)}, ids
+    )
+    references = {"untrained network": start}
+    record = RunRecord(run="made", level="digit", settings={"data": {"level": "digit"}})
+    config = EvaluationConfig(nmi_plus=1)
+    measure_split(
+        record, "unseen", dataset, points, references, config,
+        level="digit", chosen_by=None, prefixes=(), normalize=False, seed=0,
+    )  # fmt: skip
+    subject = DiagnosisInput(
+        ids=ids, labels={"digit": names[LABELS]}, name="made", split="unseen", level="digit", embeddings=points,
+        distance="euclidean", references=references,
+    )  # fmt: skip
+    record.diagnosis = {"unseen": diagnosis_section(subject, map_points=0)}
+    assert kind in [verdict.kind for verdict in record.diagnosis["unseen"].verdicts]
+    print_run(record, tmp_path)
+    write_run_report(record, tmp_path / "report.html")
+    for text in (capsys.readouterr().out, (tmp_path / "report.html").read_text()):
+        assert headline in text
+        assert sum(other in text for other, *_ in SHOWN.values()) == 1
+        for collapse in COLLAPSED:
+            assert (f"{collapse.replace('-', ' ').capitalize()}: unseen (" in text) == (kind == collapse)
+
+    folders = [
+        make_run(tmp_path / name, labels=LABELS, embeddings=rows, name=positives)
+        for name, rows, positives in (("start", start, "easy"), ("end", points, "hard"))
+    ]
+    (change,) = [one for one in compare_runs(folders).tables[0].differences if one.measure == "recall@1"]
+    assert change.outcome == compared
+
+    probe = ProbeTracker()
+    for step, rows in enumerate((start, points, points)):
+        probe.measure(lambda rows=rows: (rows, LABELS), step)  # type: ignore[misc]  # rows are those of this step
+    assert closing in str(probe.closing())
+    assert (probe.collapse() is not None) == (kind == "network-collapse")
+    assert bool(probe.stays_below(probe.reference)) == (outcome in ("worse", "chance"))

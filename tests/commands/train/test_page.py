@@ -111,6 +111,7 @@ def compared(trained: float, **others: tuple[float, str]) -> dict[str, Any]:
     record = evaluation(trained, others.get("untrained", (0.2, ""))[0], others.get("raw", (0.2, ""))[0])
     rows = [
         {"reference": names[name], "reference_recall": recall, "outcome": outcome, "recall": trained}
+        | {"difference": trained - recall, "low": trained - recall - 0.02, "high": trained - recall + 0.02}
         for name, (recall, outcome) in others.items()
     ]
     return record | {"comparisons": {"unseen": {"digit": rows}}}
@@ -119,23 +120,35 @@ def compared(trained: float, **others: tuple[float, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (compared(0.9, untrained=(0.8, "better"), raw=(0.7, "better")), "Training helped: unseen by digit."),
-        (compared(0.9, untrained=(0.8, "better"), raw=(0.92, "open")), "Training helped: unseen by digit."),
+        (
+            compared(0.9, untrained=(0.8, "better"), raw=(0.7, "better")),
+            "Training helped: unseen by digit (recall@1 90.0 %, against 80.0 % of the untrained network: +10.0 points, "
+            "+8.0 to +12.0; 70.0 % of the raw inputs: +20.0 points, +18.0 to +22.0).",
+        ),
+        (
+            compared(0.9, untrained=(0.8, "better"), raw=(0.91, "open")),
+            "Training helped, but the raw inputs may do better: unseen by digit (recall@1 90.0 %, against 80.0 % of "
+            "the untrained network: +10.0 points, +8.0 to +12.0; 91.0 % of the raw inputs: −1.0 points, −3.0 to +1.0).",
+        ),
         (
             compared(0.9, untrained=(0.8, "better"), raw=(0.95, "worse")),
-            "The raw inputs do better: unseen by digit (recall@1 90.0 %, against 95.0 % of the raw inputs).",
+            "The raw inputs do better: unseen by digit (recall@1 90.0 %, against 95.0 % of the raw inputs: −5.0 points, "
+            "−7.0 to −3.0).",
         ),
         (
             compared(0.42, untrained=(0.2, "equal"), zero_shot=(0.522, "worse"), raw=(0.1, "better")),
-            "Training made it worse: unseen by digit (recall@1 42.0 %, against 52.2 % of the zero-shot backbone).",
+            "Training made it worse: unseen by digit (recall@1 42.0 %, against 52.2 % of the zero-shot backbone: −10.2 "
+            "points, −12.2 to −8.2).",
         ),
         (
-            compared(0.9, untrained=(0.5, "better"), zero_shot=(0.93, "open")),
-            "Training may have made it worse: unseen by digit (recall@1 90.0 %, against 93.0 % of the zero-shot",
+            compared(0.9, untrained=(0.5, "better"), zero_shot=(0.91, "open")),
+            "Training may have made it worse: unseen by digit (recall@1 90.0 %, against 50.0 % of the untrained network"
+            ": +40.0 points, +38.0 to +42.0; 91.0 % of the zero-shot backbone: −1.0 points, −3.0 to +1.0).",
         ),
         (
             compared(0.9, untrained=(0.895, "equal")),
-            "Training made no clear difference: unseen by digit (recall@1 90.0 %, against 89.5 % of the untrained",
+            "Training made no clear difference: unseen by digit (recall@1 90.0 %, against 89.5 % of the untrained "
+            "network: +0.5 points, −1.5 to +2.5).",
         ),
         (
             compared(0.25, untrained=(0.2, "better")),
@@ -149,7 +162,10 @@ def test_the_page_begins_with_whether_training_helped(record: dict[str, Any], sa
     assert text.index(said) < text.index("On unseen 714 items") < text.index("Healthy")
 
 
-HELPED = "Training helped: unseen by digit."
+HELPED = (
+    "Training helped: unseen by digit (recall@1 90.0\u00a0%, against 80.0\u00a0% of the untrained network: +10.0 points, "
+    "+8.0 to +12.0)."
+)
 
 
 def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:
@@ -167,7 +183,7 @@ def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
     )
     assert result_lines(RunRecord.read(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", HELPED)]
     text = page_text(record, tmp_path)
-    assert text.index(said) < text.index(HELPED)
+    assert text.index(said) < text.index(HELPED.replace("\u00a0", " "))
     for other in (
         {"diagnosis": {"unseen": section | {"measures": {"rankings": rows[1:2]}}}},
         {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}},
@@ -198,7 +214,7 @@ def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrai
                 "Training helped by MAP@R: unseen by digit (57.8 %, against 55.6 % of the untrained network: +2.2 "
                 "points, +1.6 to +2.8).",
                 "Training made no clear difference by recall@1: unseen by digit (recall@1 90.0 %, against 89.5 % of "
-                "the untrained network).",
+                "the untrained network: +0.5 points, −1.5 to +2.5).",
             ],
         ),
         (
@@ -252,6 +268,7 @@ def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_pa
     def cut(prefix: int, trained: float, before: float, outcome: str) -> dict[str, Any]:
         shares = {"trained": trained, "untrained network": before}
         reference = {"reference": "untrained network", "reference_recall": before, "outcome": outcome}
+        reference |= {"difference": trained - before, "low": trained - before - 0.02, "high": trained - before + 0.02}
         return {
             "prefix": prefix,
             "evaluated": [{"name": name, "levels": {"digit": {"recall@1": one}}} for name, one in shares.items()],
@@ -262,7 +279,7 @@ def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_pa
     cuts = [cut(16, 0.6, 0.7, "worse"), cut(32, 0.85, 0.6, "better"), cut(64, 0.88, 0.7, "better")]
     text = page_text(whole | {"prefixes": {"unseen": cuts}}, tmp_path)
     worse = "made it worse: unseen by digit with the first 16 numbers (recall@1 60.0 %, against 70.0 % of the untrained"
-    helped = "Training helped: unseen by digit, also with the first 32 and 64 numbers."
+    helped = f"{HELPED[:-1]}, also with the first 32 and 64 numbers.".replace("\u00a0", " ")
     table = "first trained untrained network raw inputs 16 60.0 70.0 – 32 85.0 60.0 – 64 88.0 70.0 – all 90.0 80.0 20.0"
     places = [text.index(one) for one in (worse, helped, "On unseen 714 items", table, "Evaluation In per cent")]
     assert places == sorted(places)

@@ -17,11 +17,12 @@ from trivet.reports.verdict_view import RESULTS
 from trivet.runtime.text import BELOW, counted
 
 RECALL = "recall@1"
+COLLAPSES = ("network-collapse", "class-collapse")
 _BEGUN_AS = (UNTRAINED, ZERO_SHOT)
 _HELPED, _NO_DIFFERENCE = "Training helped", "Training made no clear difference"
 _WORSE, _PERHAPS_WORSE = "Training made it worse", "Training may have made it worse"
-_RAW_BETTER = "The raw inputs do better"
-_OF_TRAINING = (_HELPED, _NO_DIFFERENCE, _WORSE, _PERHAPS_WORSE, _RAW_BETTER)  # these hold by a measure
+_RAW_BETTER, _RAW_OPEN = "The raw inputs do better", "Training helped, but the raw inputs may do better"
+_OF_TRAINING = (_HELPED, _NO_DIFFERENCE, _WORSE, _PERHAPS_WORSE, _RAW_BETTER, _RAW_OPEN)  # these hold by a measure
 Compared = TypeVar("Compared", RecallComparison, ChosenCompared)
 
 
@@ -101,7 +102,7 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
                 classes=_count(trained[level].get("classes")),
                 share=share,
                 helped=_helped(share, chance, compared, by_chance=worthless),
-                chosen=_by_choice(chosen) if chosen else None,
+                chosen=_judged(chosen, named(chosen[0].measure)) if chosen else None,
                 ends=[
                     f"{percent(ends[0])} to {percent(ends[1])} for {SAMPLED[over]}"
                     for over, ends in intervals.items()
@@ -141,7 +142,12 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
             (tone, words + (f" by {RECALL}" if words in _OF_TRAINING else "")): v
             for (tone, words), v in entries.items()
         }
-    lines = []
+    lines = [
+        ("bad", f"{verdict.kind.replace('-', ' ').capitalize()}: {split} ({verdict.rule}).")
+        for split, diagnosed in record.diagnosis.items()
+        for verdict in diagnosed.verdicts
+        if verdict.kind in COLLAPSES
+    ]
     for by_sentence, more in ((by_choice, []), (entries, _ranked_lower(record))):
         sentences = [
             *more,
@@ -318,36 +324,32 @@ def _helped(
     if by_chance or (chance is not None and share <= chance):
         numbers = f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
         return Helped("bad", "No better than chance", numbers)
-    if not compared:
-        return None
-    tone, words, relevant = _outcome(compared)
-    against = [f"{_percent(item.reference_recall)} of {_reference(item.reference)}" for item in relevant]
-    return Helped(tone, words, f" (recall@1 {_percent(share)}, against {_list(against)})" if against else "")
+    return _judged(compared, RECALL) if compared else None
 
 
-def _by_choice(compared: Sequence[ChosenCompared]) -> Helped:
-    """Effect of training, by the measure that a step was chosen by."""
-    tone, words, relevant = _outcome(compared)
-    relevant = relevant or [item for item in compared if item.reference in _BEGUN_AS]
-    against = [
-        f"{_percent(item.reference_value)} of {_reference(item.reference)}: "
-        f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
-        for item in relevant
-    ]
-    numbers = f" ({_percent(compared[0].value)}, against {'; '.join(against)})" if against else ""
-    return Helped(tone, words, numbers, named(compared[0].measure))
-
-
-def _outcome(compared: Sequence[Compared]) -> tuple[str, str, list[Compared]]:
-    """The tone and the words of some comparisons, and those that say so; none need be named where training helped."""
+def _judged(compared: Sequence[Compared], measure: str) -> Helped:
+    """Effect of training by a measure, beside all that it was compared with, or those that decide."""
     begun_as = [item for item in compared if item.reference in _BEGUN_AS]
-    if lost := [item for item in compared if item.outcome == "worse"]:
-        return "bad", _WORSE if any(item in begun_as for item in lost) else _RAW_BETTER, lost
-    if begun_as and all(item.outcome == "better" for item in begun_as):
-        return "good", _HELPED, []
-    if uncertain := [item for item in compared if item.outcome == "open"]:
-        return "warn", _PERHAPS_WORSE, uncertain
-    return "warn", _NO_DIFFERENCE, begun_as
+    lost = [item for item in compared if item.outcome == "worse"]
+    uncertain = [item for item in compared if item.outcome == "open"]
+    if lost:
+        tone, words = "bad", _WORSE if any(item in begun_as for item in lost) else _RAW_BETTER
+    elif begun_as and all(item.outcome == "better" for item in begun_as):
+        tone, words = ("warn", _RAW_OPEN) if uncertain else ("good", _HELPED)
+    else:
+        tone, words = "warn", _PERHAPS_WORSE if uncertain else _NO_DIFFERENCE
+    scores = [
+        (item.value, item.reference_value) if isinstance(item, ChosenCompared) else (item.recall, item.reference_recall)
+        for item in compared
+    ]
+    against = [
+        f"{_percent(reference)} of {_reference(item.reference)}: {points(item.difference)} points, {points(item.low)} "
+        f"to {points(item.high)}"
+        for item, (_, reference) in zip(compared, scores, strict=True)
+        if item in lost or not lost
+    ]
+    name = f"{RECALL} " if measure == RECALL else ""
+    return Helped(tone, words, f" ({name}{_percent(scores[0][0])}, against {'; '.join(against)})", measure)
 
 
 def _reference(name: str) -> str:
