@@ -342,14 +342,14 @@ def _judged(compared: Sequence[Compared], measure: str) -> Helped:
         (item.value, item.reference_value) if isinstance(item, ChosenCompared) else (item.recall, item.reference_recall)
         for item in compared
     ]
-    against = [
-        f"{_percent(reference)} of {_reference(item.reference)}: {points(item.difference)} points, {points(item.low)} "
-        f"to {points(item.high)}"
-        for item, (_, reference) in zip(compared, scores, strict=True)
-        if item in lost or not lost
-    ]
+    against: dict[str, list[str]] = {}  # a network that begins as its inputs has their numbers
+    for item, (_, reference) in zip(compared, scores, strict=True):
+        if item in lost or not lost:
+            change = f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
+            against.setdefault(f"{_percent(reference)} of {{}}: {change}", []).append(_reference(item.reference))
+    numbers = "; ".join(text.format(_list(names)) for text, names in against.items())
     name = f"{RECALL} " if measure == RECALL else ""
-    return Helped(tone, words, f" ({name}{_percent(scores[0][0])}, against {'; '.join(against)})", measure)
+    return Helped(tone, words, f" ({name}{_percent(scores[0][0])}, against {numbers})", measure)
 
 
 def _reference(name: str) -> str:
