@@ -1,0 +1,410 @@
+"""Is a collapse foreseen after a few steps, a slow one among them? Small networks that are trained to their end.
+
+TRIVET_DATA=... .venv/bin/python studies/forecast_fates.py --runs FOLDER --vectors FOLDER --of selection
+... --of test
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from collapse_map import calibrated, spread
+from gauntlet import wrong_labels
+from guard import _sentences as made_sentences
+from trivet.collapse import CollapseMonitor, Event, diagnose
+from trivet.datasets import Dataset, Splits
+from trivet.runtime.json_numbers import as_json
+from trivet.training.class_sample import class_sample
+from trivet.training.components import first_task, load_splits
+from trivet.training.config import RunConfig
+from trivet.training.embed_dataset import embed
+from trivet.training.loop import NotFiniteError, fit
+
+DENSE = 60  # steps that the monitor of the forecast looks at one by one
+HELD_OUT = 500  # items that are measured
+ENDS = (0.1, 0.25, 0.5, 1)  # of the steps: each is the end of a shorter run, as the rate is constant
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data with a network; `batches`: (classes, items of each) of a small and of a large batch."""
+
+    name: str
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    batches: tuple[tuple[int, int], tuple[int, int]]
+    noise: float = 0.0  # share of wrong labels
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The settings of a run apart from its task; `expected`: how it was expected to end, before it was trained."""
+
+    name: str
+    loss: Mapping[str, Any]
+    expected: str
+    rate: float = 1e-3
+    large: bool = True
+    steps: int = 800
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _triplet(positives: str, negatives: str, margin: float = 0.2, **more: Any) -> dict[str, Any]:
+    return {"name": "triplet", "positives": positives, "negatives": negatives, "margin": margin, **more}
+
+
+def _plain(positives: str, negatives: str, margin: float = 0.0, **more: Any) -> dict[str, Any]:
+    return _triplet(positives, negatives, margin, distance="euclidean", **more)
+
+
+_BARE = {"normalize": False}
+SELECTION = (
+    Setting("margin 0", _plain("hard", "hard"), "collapse", model=_BARE),
+    Setting("margin 0, 4 dimensions", _plain("hard", "hard"), "collapse", model=_BARE | {"embedding_dim": 4}),
+    Setting("margin 0, rate 1e-4", _plain("hard", "hard"), "collapse", 1e-4, model=_BARE),
+    Setting("margin 0.01, small batch, rate 3e-4", _plain("hard", "hard", 0.01), "none", 3e-4, False, model=_BARE),
+    Setting("batch-hard, 2 dimensions", _triplet("hard", "hard"), "collapse", model={"embedding_dim": 2}),
+    Setting("batch-hard, rate 1e-4", _triplet("hard", "hard"), "collapse", 1e-4),
+    Setting("batch-hard, rate 0.02", _triplet("hard", "hard"), "collapse", 0.02, model=_BARE),
+    Setting(
+        "first order, hard, rate 1e-4", {"name": "nca", "positives": "hard", "negatives": "hard"}, "collapse", 1e-4
+    ),
+    Setting("second order, 3 dimensions", {"name": "second-order"}, "none", model={"embedding_dim": 3}),
+    Setting("easy positives, semi-hard", _triplet("easy", "semihard"), "none"),
+    Setting("random, random, rate 3e-4", _triplet("random", "random"), "none", 3e-4),
+    Setting("contrastive", {"name": "contrastive", "margin": 0.5}, "none"),
+    Setting("hardest triplet alone, rate 1e-4", _plain("hard", "hard", reduction="max"), "collapse", 1e-4, model=_BARE),
+    Setting("easy positives, margin 0", _plain("easy", "hard"), "none", model=_BARE),
+    Setting("supervised contrastive", {"name": "supcon"}, "none", 3e-4),
+    Setting("batch-hard, rate 1e-3", _triplet("hard", "hard"), "collapse"),
+)
+SLOW = (
+    Setting("margin 0", _plain("hard", "hard"), "collapse", model=_BARE),
+    Setting("margin 0, rate 1e-4", _plain("hard", "hard"), "collapse", 1e-4, model=_BARE),
+    Setting("margin 0.05, small batch", _plain("hard", "hard", 0.05), "collapse", large=False, model=_BARE),
+    Setting("batch-hard, rate 3e-3", _triplet("hard", "hard"), "collapse", 3e-3),
+    Setting("batch-hard, rate 3e-4", _triplet("hard", "hard", 0.5), "collapse", 3e-4, model=_BARE),
+    Setting(
+        "batch-hard, 3 dimensions, rate 3e-4", _triplet("hard", "hard"), "collapse", 3e-4, model={"embedding_dim": 3}
+    ),
+    Setting("first order, hard", {"name": "nca", "positives": "hard", "negatives": "hard"}, "collapse", 3e-4),
+    Setting("second order, hard", {"name": "second-order", "positives": "hard", "negatives": "hard"}, "collapse", 3e-4),
+    Setting("hardest triplet alone", _plain("hard", "hard", reduction="max"), "collapse", 3e-4, model=_BARE),
+    Setting("hard positives, random negatives", _triplet("hard", "random"), "collapse", 3e-4),
+    Setting("random, semi-hard", _triplet("random", "semihard"), "none"),
+    Setting("first order, easy", {"name": "nca", "positives": "easy", "negatives": "hard"}, "none", 3e-4),
+    Setting("margin, distance-weighted", {"name": "margin"}, "none"),
+)
+LONG = tuple(replace(setting, rate=setting.rate / 3, steps=3200) for setting in SLOW)
+_CLINC = {"name": "vectors", "path": "{vectors}/clinc150_minilm.npz", "levels": ["intent"]}
+_DIGITS, _FASHION = {"name": "digits", "level": "digit"}, {"name": "fashion-mnist", "level": "item", "image_size": 14}
+_MLP = {"name": "mlp", "embedding_dim": 32}
+_HARD = {"name": "nca", "positives": "hard", "negatives": "hard"}
+_FINE = (
+    Setting("easy positives, semi-hard", _triplet("easy", "semihard", 0.1), "none", 5e-4, steps=800),
+    Setting("multi-similarity", {"name": "multi-similarity", "threshold": 1.0}, "none", 5e-4, steps=1000),
+    Setting("proxies", {"name": "proxy-nca"}, "none", steps=600),
+)
+SETS: dict[str, tuple[tuple[Task, tuple[Setting, ...]], ...]] = {
+    "selection": (
+        (Task("digits, mlp", _DIGITS, _MLP, ((6, 4), (6, 24))), SELECTION),
+        (Task("fashion, mlp", _FASHION, _MLP, ((7, 3), (7, 20))), SELECTION),
+        (Task("clinc, mlp", _CLINC, _MLP, ((10, 3), (40, 6))), SELECTION),
+        (Task("digits, conv3", _DIGITS, {"name": "conv3", "embedding_dim": 32}, ((6, 4), (6, 24))), SELECTION[::2]),
+        (Task("clinc, residual", _CLINC, {"name": "residual", "embedding_dim": 64}, ((10, 3), (40, 4))), SELECTION),
+        (Task("fashion, mlp, 60 % wrong", _FASHION, _MLP, ((7, 3), (7, 20)), 0.6), SLOW),
+        (
+            Task(
+                "clinc, residual, 60 % wrong",
+                _CLINC,
+                {"name": "residual", "embedding_dim": 64},
+                ((10, 3), (40, 4)),
+                0.6,
+            ),
+            SLOW,
+        ),
+        (
+            Task("fashion, conv4, 30 % wrong", _FASHION, {"name": "conv4", "embedding_dim": 64}, ((7, 3), (7, 9)), 0.3),
+            SLOW,
+        ),
+        (Task("digits, mlp, 80 % wrong", _DIGITS, _MLP, ((6, 4), (6, 24)), 0.8), SLOW),
+        (Task("fashion, mlp, 20 % wrong", _FASHION, _MLP, ((7, 3), (7, 10)), 0.2), LONG),
+        (Task("clinc, mlp, 40 % wrong", _CLINC, _MLP, ((10, 3), (24, 4)), 0.4), LONG),
+    ),
+    "test": (
+        (
+            Task(
+                "mnist, conv3, 50 % wrong",
+                {"name": "mnist", "level": "digit", "image_size": 14},
+                {"name": "conv3", "embedding_dim": 48},
+                ((6, 3), (6, 14)),
+                0.5,
+            ),
+            (
+                Setting("margin 0.02", _plain("hard", "hard", 0.02), "collapse", 5e-4, steps=1200, model=_BARE),
+                Setting("batch-hard, margin 0.3", _triplet("hard", "hard", 0.3), "collapse", steps=600),
+                Setting("first order, hard, small batch", _HARD, "collapse", 2e-4, False, steps=1500),
+                *_FINE,
+            ),
+        ),
+        (
+            Task(
+                "mnist, mlp",
+                {"name": "mnist", "level": "digit", "image_size": 14},
+                {"name": "mlp", "embedding_dim": 48},
+                ((6, 3), (6, 40)),
+            ),
+            (
+                Setting(
+                    "margin 0, 6 dimensions",
+                    _plain("hard", "hard"),
+                    "point",
+                    2e-4,
+                    steps=2000,
+                    model=_BARE | {"embedding_dim": 6},
+                ),
+                Setting(
+                    "batch-hard, 2 dimensions",
+                    _triplet("hard", "hard", 0.3),
+                    "collapse",
+                    5e-4,
+                    steps=700,
+                    model={"embedding_dim": 2},
+                ),
+                Setting(
+                    "batch-hard, rate 0.01", _triplet("hard", "hard", 0.3), "collapse", 0.01, steps=500, model=_BARE
+                ),
+                Setting("circle", {"name": "circle"}, "none", steps=600),
+                Setting("n-pair", {"name": "n-pair"}, "none", 5e-4, steps=900),
+                Setting(
+                    "semi-hard, plain, small batch",
+                    _plain("random", "semihard", 0.1),
+                    "none",
+                    large=False,
+                    steps=1200,
+                    model=_BARE,
+                ),
+            ),
+        ),
+        (
+            Task(
+                "banking, residual, 50 % wrong",
+                {"name": "vectors", "path": "{vectors}/banking77_minilm.npz", "levels": ["intent"]},
+                {"name": "residual", "embedding_dim": 128},
+                ((8, 4), (30, 5)),
+                0.5,
+            ),
+            (
+                Setting("margin 0.02", _plain("hard", "hard", 0.02), "collapse", 2e-3, steps=1200, model=_BARE),
+                Setting("batch-hard, margin 0.3", _triplet("hard", "hard", 0.3), "collapse", 5e-3, steps=600),
+                Setting("first order, hard, small batch", _HARD, "collapse", 1e-3, False, steps=1500),
+                *_FINE,
+            ),
+        ),
+        (
+            Task(
+                "omniglot, alphabets, mlp",
+                {"name": "omniglot", "level": "alphabet", "image_size": 14},
+                {"name": "mlp", "embedding_dim": 24},
+                ((5, 6), (12, 12)),
+            ),
+            (
+                Setting("margin 0", _plain("hard", "hard"), "point", steps=600, model=_BARE),
+                Setting("margin 0, rate 1e-4", _plain("hard", "hard"), "point", 1e-4, steps=2000, model=_BARE),
+                Setting("batch-hard, rate 1e-4", _triplet("hard", "hard"), "point", 1e-4, steps=1500),
+                Setting("easy positives, semi-hard", _triplet("easy", "semihard", 0.1), "none", steps=800),
+                Setting("supervised contrastive", {"name": "supcon"}, "none", 5e-4, steps=1000),
+                Setting(
+                    "easy positives, margin 0, small batch",
+                    _plain("easy", "hard"),
+                    "none",
+                    5e-4,
+                    False,
+                    steps=500,
+                    model=_BARE,
+                ),
+            ),
+        ),
+        (
+            Task(
+                "sentences, transformer, 40 % wrong",
+                {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"]},
+                {
+                    "name": f"python:{Path(__file__).with_name('small_transformer.py')}:SmallTransformer",
+                    "embedding_dim": 40,
+                },
+                ((8, 3), (16, 5)),
+                0.4,
+            ),
+            (
+                Setting("margin 0.02", _plain("hard", "hard", 0.02), "collapse", 3e-4, steps=600, model=_BARE),
+                Setting("batch-hard, margin 0.3", _triplet("hard", "hard", 0.3), "collapse", steps=300),
+                Setting("first order, hard, small batch", _HARD, "collapse", 1e-4, False, steps=900),
+                *(replace(setting, steps=setting.steps // 2) for setting in _FINE),
+            ),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    of: str
+    number: int
+    task: Task
+    setting: Setting
+
+    def config(self, **places: Path) -> RunConfig:
+        task, setting = self.task, self.setting
+        classes, samples = task.batches[setting.large]
+        data = {name: value.format(**places) if isinstance(value, str) else value for name, value in task.data.items()}
+        values = {
+            "seed": self.number,
+            "data": data,
+            "model": {**task.model, **setting.model},
+            "loss": dict(setting.loss),
+            "batch": {"num_classes": classes, "samples_per_class": samples},
+            "training": {"steps": setting.steps, "learning_rate": setting.rate, "accelerator": "cpu"},
+        }
+        return RunConfig.parse(values, source=f"{task.name}, {setting.name}")
+
+
+def _runs() -> Iterator[Run]:
+    for name, tasks in SETS.items():
+        number = 1000 * list(SETS).index(name)
+        for task, settings in tasks:
+            for setting in settings:
+                yield Run(name, number, task, setting)
+                number += 1
+
+
+RUNS = tuple(_runs())
+
+
+class Watched(CollapseMonitor):
+    """The monitor of a run, and beside it that of the forecast, which looks at each of the first steps."""
+
+    def __init__(self) -> None:
+        super().__init__(every=10)
+        self.probe = CollapseMonitor(every=1)
+
+    def update(self, embeddings: Tensor | None, labels: Any = None, loss: Any = None, **more: Any) -> list[Event]:
+        if more["step"] < DENSE:
+            self.probe.update(embeddings, labels, loss, **more)
+        return super().update(embeddings, labels, loss, **more)
+
+
+@cache
+def _loaded(settings: str) -> Splits:
+    return load_splits(
+        RunConfig.parse({"data": json.loads(settings), "loss": {"name": "triplet"}}, source="data"), None
+    )
+
+
+def held_out(splits: Splits) -> Dataset:
+    """Items that are measured: of the evaluation split that no step is chosen by."""
+    name = next(name for name in splits.evaluation if name not in ("validation", "val"))
+    dataset = splits.evaluation[name]
+    return dataset.subset(class_sample(dataset.labels[splits.level], HELD_OUT, least=10, seed=0))
+
+
+def with_wrong_labels(splits: Splits, share: float, seed: int) -> Dataset:
+    """The training items, this share of them with a wrong label."""
+    labels = splits.train.labels | {splits.level: wrong_labels(splits.train.labels[splits.level], share, seed)}
+    return replace(splits.train, labels=labels) if share else splits.train
+
+
+def trace(run: Run, **places: Path) -> dict[str, Any]:
+    """Train under two monitors; what held-out items show at the end, and at those of shorter runs."""
+    config = run.config(**places)
+    splits = _loaded(json.dumps(config.data.model_dump(mode="json", exclude_none=True)))
+    items, monitor = held_out(splits), Watched()
+    train = with_wrong_labels(splits, run.task.noise, run.number)
+    steps = config.training.num_steps
+    ends: list[dict[str, Any]] = []
+    lengths = {round(share * steps) for share in ENDS}
+
+    def look() -> None:
+        if learner.step in lengths:
+            ends.append({"steps": learner.step, **outcome(embed(learner.model, items.inputs), before, items, splits)})
+
+    learner, batches = first_task(config, train, splits.level, steps=steps, after_step=look, monitor=monitor)
+    before = embed(calibrated(learner.model, splits), items.inputs)
+    began, finite = time.process_time(), True
+    try:
+        if not fit(learner, batches):
+            raise KeyboardInterrupt
+    except NotFiniteError:
+        finite = False
+    return {
+        "number": run.number,
+        "of": run.of,
+        "task": run.task.name,
+        "setting": run.setting.name,
+        "expected": run.setting.expected,
+        "steps": steps,
+        "finite": finite,
+        "ends": ends,
+        "events": as_json(monitor.events),
+        "probe": as_json(monitor.probe.series),
+        "series": as_json(monitor.series),
+        "seconds": time.process_time() - began,
+    }
+
+
+def outcome(after: np.ndarray, before: np.ndarray, items: Dataset, splits: Splits) -> dict[str, Any]:
+    """What the rule book says of held-out items beside the untrained network."""
+    if not np.isfinite(after).all():
+        return {"kinds": ["not-finite"]}
+    found = diagnose(after, items.labels[splits.level], {"untrained network": before}, level=splits.level)
+    (compared,) = (one for one in found.measures.comparisons if one.reference == "untrained network")
+    collapse = next((verdict for verdict in found.verdicts if verdict.kind == "network-collapse"), None)
+    return {
+        "kinds": [verdict.kind for verdict in found.verdicts],
+        "rule": None if collapse is None else collapse.rule,
+        "kept": spread(after) / spread(before),
+        "relative_spread": found.measures.relative_spread,
+        "untrained_spread": found.measures.reference_spread,
+        "recall": compared.score,
+        "untrained_recall": compared.reference_score,
+        "gain": [compared.low, compared.high],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of what runs leave")
+    parser.add_argument("--vectors", type=Path, required=True, help="folder of the MiniLM vectors")
+    parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.runs.mkdir(parents=True, exist_ok=True)
+    part, parts = map(int, options.share.split("/"))
+    if not (options.runs / "sentences.npz").exists():
+        made_sentences(options.runs / "sentences.npz")
+    for run in [run for run in RUNS if run.of in options.of][part - 1 :: parts]:
+        path = options.runs / f"{run.number:04d}.json"
+        if not path.exists():
+            traced = trace(run, vectors=options.vectors, runs=options.runs)
+            path.write_text(json.dumps(traced))
+            end = traced["ends"][-1] if traced["ends"] else {}
+            kept = f"kept {end.get('kept')}, recall {end.get('untrained_recall')} to {end.get('recall')}"
+            print(f"{path.name} {traced['task']}, {traced['setting']}: {traced['seconds']:.1f} s, {kept}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
