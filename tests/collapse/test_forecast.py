@@ -1,104 +1,111 @@
-"""The forecast, against its formula, and what it must say of plain cases."""
+"""The forecast, against its formula, and what it must tell of plain cases."""
 
 from __future__ import annotations
 
 import math
-from statistics import median
+from dataclasses import replace
+from statistics import NormalDist, median
 
 import pytest
 
-from trivet.collapse import forecast as module
-from trivet.collapse.forecast import FEATURES, Coefficients, coefficients, features, forecast, settled
+from trivet.collapse.forecast import Forecast, forecast, pooled
+from trivet.collapse.thresholds import THRESHOLDS
 
-NAMES = ("step", "relative_spread", "within", "between", "hard", "s_an")
 Series = dict[str, list[float]]
 
 
-def series(spread: list[float], *, ratio: float = 0.9, hard: float = 0.5, s_an: list[float] | None = None) -> Series:
-    return {
-        "step": [float(10 * i) for i in range(len(spread))],
-        "relative_spread": spread,
-        "within": [ratio] * len(spread),
-        "between": [1.0] * len(spread),
-        "hard": [hard] * len(spread),
-        "s_an": s_an or [0.5] * len(spread),
-    }
+def series(distances: list[float], *, every: int = 1, first: int = 0) -> Series:
+    return {"step": [float(first + every * i) for i in range(len(distances))], "mean_distance": distances}
 
 
-def test_features_equal_their_definitions() -> None:
-    spread = [0.4, 0.5, 0.3, 0.2, 0.25, 0.1, 0.12, 0.11, 0.1]
-    near = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    found = features(series(spread, ratio=0.8, hard=0.7, s_an=near))
-    now, half = median(spread[6:9]), median(spread[2:5])  # half of the steps were done at the fifth look
-    assert found == pytest.approx(
-        {
-            "contraction": math.log2(now),
-            "trend": math.log2(now / half),
-            "within_between": 0.8,
-            "hard": 0.7,
-            "negatives_approach": median(near[6:9]) - median(near[2:5]),
-        }
-    )
-    assert tuple(found) == FEATURES
-
-
-@pytest.mark.parametrize(("spread", "trend"), [([1, 1, 1, 1e-3, 1e-3, 1e-3], -2.0), ([1e-3, 1e-3, 1e-3, 1, 1, 1], 1.0)])
-def test_the_trend_is_held_in_bounds(spread: list[float], trend: float) -> None:
-    found = features(series(spread))
+@pytest.mark.parametrize("first", [0, 100], ids=["from the first step", "of a run that goes on"])
+def test_equals_its_definition(first: int) -> None:
+    distances = [2.0, 1.9, 1.7, 1.8, 1.5, 1.3, 1.4, 1.0, 0.8, 0.9]  # ten steps were done, five of them at the fifth
+    found = forecast(series(distances, first=first), first + 160)
+    now, half = (math.log2(median(distances[at - 2 : at + 1]) / 2) for at in (9, 4))
+    middle, deviation = now + 1.1 * (now - half) * 4, 0.1 + 0.45 * 4  # ten steps double four times
     assert found is not None
-    assert found["trend"] == trend
+    assert found.shrinkage == pytest.approx(2**middle)
+    assert found.interval == pytest.approx([2 ** (middle + way * 1.6448536 * deviation) for way in (-1, 1)])
+    assert found.probability == pytest.approx(NormalDist(middle, deviation).cdf(math.log2(THRESHOLDS["gone"].value)))
+    assert (found.step, found.end) == (first + 9, first + 160)
+    assert found.evidence == pytest.approx({"shrinkage": 2**now, "shrinkage_change": 2 ** (now - half)})
 
 
-def test_a_missing_measure_gives_no_forecast() -> None:
-    assert forecast(series([0.5])) is None
-    assert forecast({name: [] for name in NAMES}) is None
-    unlabelled = series([0.5, 0.4, 0.3])
-    unlabelled["within"] = [math.nan] * 3
-    assert forecast(unlabelled) is None
-
-
-def test_probability_and_interval_equal_the_logistic_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    covariance = [[0.0] * 6 for _ in range(6)]
-    covariance[0][0], covariance[1][1], covariance[0][1], covariance[1][0] = 0.5, 0.2, 0.1, 0.1
-    weights = [1.0, -0.5, 0.25, 2.0, -1.0, 3.0]
-    fitted = Coefficients("", [], weights, covariance)
-    monkeypatch.setattr(module, "coefficients", lambda: fitted)
-    given = series([0.5, 0.25, 0.25, 0.125, 0.125, 0.125])
-    found, measured = forecast(given), features(given)
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_point_is_unlikely_up_to_the_step_that_is_named(every: int) -> None:
+    given = series([1 - 0.02 * i for i in range(20)], every=every)
+    found = forecast(given, 100_000)
     assert found is not None
-    assert measured is not None
-    score = weights[0] + sum(weight * measured[name] for weight, name in zip(weights[1:], FEATURES, strict=True))
-    reach = 1.6448536269514722 * math.sqrt(0.5 + 2 * 0.1 * measured["contraction"] + 0.2 * measured["contraction"] ** 2)
-    assert found.probability == pytest.approx(1 / (1 + math.exp(-score)))
-    assert found.interval == pytest.approx(tuple(1 / (1 + math.exp(-score + way * reach)) for way in (1, -1)))
-    assert found.step == 50
-    assert found.evidence["relative_spread"] == 0.125
+    assert found.outlook == "open"
+    assert 20 * every < found.until < 100_000
+    chances = [then.probability for steps in (found.until, found.until + 1) if (then := forecast(given, steps))]
+    assert chances[0] <= 0.2 < chances[1]
+    steady = forecast(series([1.0] * 20), 400)
+    assert steady is not None
+    assert steady.until == steady.end == 400
+    gone = forecast(series([0.5**i for i in range(20)]), 400)
+    assert gone is not None
+    assert gone.until == 20
 
 
-def test_the_learned_weights_tell_a_contraction_from_learning() -> None:
-    falls = forecast(series([0.4 * 0.5**i for i in range(8)], ratio=0.97, hard=0.95))
-    learns = forecast(series([0.4 + 0.07 * i for i in range(8)], ratio=0.4, hard=0.1))
-    assert coefficients().features == list(FEATURES)
-    assert falls is not None
-    assert learns is not None
-    assert falls.probability > 0.95
-    assert learns.probability < 0.05
-    for found in (falls, learns):
-        assert found.interval[0] < found.probability < found.interval[1]
-
-
-def test_settled_is_the_median_of_the_last_three_known_values() -> None:
-    values = [5.0, 1.0, math.nan, 3.0, 2.0]
-    assert [settled(values, at) for at in range(5)] == [5.0, 3.0, 3.0, 2.0, 2.5]
-    assert math.isnan(settled([math.nan], 0))
-
-
-def test_on_one_point_nothing_is_apart() -> None:
-    point = series([0.4, 0.1, 0.0, 0.0, 0.0])
-    point["within"], point["between"], point["hard"] = [0.9, 0.5, 0, 0, 0], [1, 0.6, 0, 0, 0], [0.5, 0.5, 0, 0, 0]
-    found = features(point)
+@pytest.mark.parametrize(
+    ("distances", "steps", "outlook"),
+    [
+        ([1.0] * 20, 400, "unlikely"),
+        ([1.0] * 20, 20_000_000, "open"),  # nobody sees so far
+        ([1 + 0.1 * i for i in range(20)], 2000, "unlikely"),
+        ([0.97**i for i in range(20)], 40, "unlikely"),
+        ([0.97**i for i in range(20)], 200, "unlikely"),  # slowly: a fourth less with the last doubling
+        ([0.97**i for i in range(20)], 2000, "open"),
+        ([0.9**i for i in range(20)], 200, "likely"),
+        ([0.5**i for i in range(20)], 400, "likely"),
+        ([1.0] + [0.0] * 19, 400, "likely"),
+    ],
+)
+def test_a_slow_shrinking_is_followed_to_the_planned_end(distances: list[float], steps: int, outlook: str) -> None:
+    found = forecast(series(distances), steps)
     assert found is not None
-    assert (found["within_between"], found["hard"]) == (1, 1)
-    ahead = forecast(point)
-    assert ahead is not None
-    assert ahead.probability > 0.95
+    assert found.outlook == outlook
+
+
+def test_without_a_planned_end_it_looks_as_far_as_it_came() -> None:
+    given = series([0.9**i for i in range(20)])
+    assert forecast(given) == forecast(given, 40)
+    late = forecast(given, 5)  # a run that went on after its planned end
+    assert late is not None
+    assert late.end == 20
+
+
+@pytest.mark.parametrize("distances", [[], [0.5], [0.0, 0.0], [math.nan, 1.0, 1.0], [1.0] + [math.inf] * 5])
+def test_what_cannot_be_followed_has_no_forecast(distances: list[float]) -> None:
+    assert forecast(series(distances), 100) is None
+
+
+def test_seeds_are_pooled_and_their_spread_widens_the_interval() -> None:
+    one = Forecast(0.9, 0.02, (0.01, 0.04), 19, 400, 30, {"shrinkage": 0.5})
+    assert pooled([one]).interval == pytest.approx(one.interval)
+    found = pooled([one, Forecast(0.5, 0.08, (0.01, 0.64), 19, 400, 200, {"shrinkage": 0.125})])
+    reach = math.hypot(2.0, 1.6448536 * math.sqrt(2))  # as log2: of 1 and 3, and of -5.6 and -3.6
+    assert found.probability == pytest.approx(0.7)
+    assert found.shrinkage == pytest.approx(0.04)
+    assert found.interval == pytest.approx([0.04 * 2**-reach, 0.04 * 2**reach])
+    assert (found.until, found.evidence) == (30, {"shrinkage": pytest.approx(0.25)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "The embedding will probably shrink to a point: after 20 steps the trend leads, at step 2,000, to a mean "
+         "distance of items of 1 % of that at the start (90 % interval 0.25 to 4 %), and with a probability of 94 %"),
+        ({"probability": 0.02, "shrinkage": 0.7}, "Nothing points to a shrinking to a point: after 20 steps"),
+        ({"probability": 0.4}, "After 20 steps nobody can tell whether the embedding will be a point at step 2,000 "
+         "(40 %); nothing points to one until about step 430."),
+        ({"probability": 0.4, "until": 20}, "at step 2,000 (40 %), and it may soon be one."),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_what_is_foreseen_and_how_far(changes: dict[str, float], words: str) -> None:
+    one = Forecast(0.94, 0.01, (0.0025, 0.04), 19, 2000, 437, {})
+    sentence = replace(one, **changes).sentence
+    assert words in sentence
+    assert sentence.endswith("whether classes collapse, only held-out items can show.")

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from trivet.collapse.advice import class_advice, harm_advice, network_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
-from trivet.collapse.forecast import forecast, risk, settled
+from trivet.collapse.batch_risk import features, risk, settled
+from trivet.collapse.forecast import forecast
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
@@ -19,7 +20,7 @@ from trivet.runtime.text import event_title
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
-"""What is kept of each check, in this order; `risk` is the probability of the forecast at that check."""
+"""What is kept of each check, in this order; `risk` is that of `trivet.collapse.batch_risk` at that check."""
 
 _CHOSEN = "chosen on the selection runs of studies/gauntlet.py"
 ALARMS: dict[str, Threshold] = {
@@ -57,7 +58,7 @@ class Event:
         evidence: measure -> value, those the event rests on.
         rule: the comparison that decided, in words with its numbers.
         changes: one to three things to change, the most effective first.
-        forecast: probability of a collapse of the network by the end of the run, in [0, 1]; None without a forecast.
+        forecast: probability of `trivet.collapse.forecast` at that step, in [0, 1]; None without a forecast.
         healthy: optimiser steps done when nothing was suspicious last.
         suspected: whether batches alone say so, which hold training items: only held-out ones can tell.
     """
@@ -122,7 +123,7 @@ class Judge:
         """Note what a check holds, in the order of `SERIES` without the last, which follows from it."""
         for name, value in zip(SERIES, row, strict=False):
             self.series[name].append(value)
-        self.series["risk"].append(risk(self.series))
+        self.series["risk"].append(risk(features(self.series)))
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, as JSON."""
@@ -245,14 +246,15 @@ class Judge:
         """By the batches alone: is the network about to collapse?"""
         if not self._accused():
             return
-        ahead = forecast(self.series)
-        assert ahead is not None
+        evidence = features(self.series)
+        assert evidence is not None
+        evidence = self._now("relative_spread") | evidence
         self._report(
             "network-collapse",
-            ahead.evidence,
-            f"forecast of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
-            f"consecutive checks: items are {ahead.evidence['relative_spread']:.2g} times as far from their centre as "
-            f"from 0, and items of the same class {ahead.evidence['within_between']:.2f} times as far apart as items "
+            evidence,
+            f"risk of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
+            f"consecutive checks: items are {evidence['relative_spread']:.2g} times as far from their centre as "
+            f"from 0, and items of the same class {evidence['within_between']:.2f} times as far apart as items "
             "of different classes",
             (ADD_PROBE, *network_advice(self._strategy)[1][:2]),
             suspected=True,
@@ -383,7 +385,7 @@ class Judge:
         """Add an event, unless one of its kind is as certain; nothing was suspicious last where the risk was low."""
         if any(event.kind == kind and (suspected or not event.suspected) for event in self.events):
             return
-        ahead = forecast(self.series)
+        ahead = forecast(self.series, self.steps)
         if healthy is None:
             checks = zip(self.series["step"][:-1], self.series["risk"], strict=False)
             healthy = max((int(then) for then, chance in checks if not chance >= ALARMS["healthy"].value), default=0)

@@ -1,142 +1,151 @@
-"""The forecast: will a run collapse, predicted from its first steps."""
+"""The forecast: will items have shrunk to a point by the planned end of a run? From the trend of its first steps."""
 
 from __future__ import annotations
 
-import json
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from statistics import median
-from typing import NamedTuple
+from statistics import NormalDist, fmean, stdev
+from typing import Literal
 
-FEATURES = ("contraction", "trend", "within_between", "hard", "negatives_approach")
-"""What the forecast weighs, in this order; see `features`."""
-LEAST_SPREAD = 1e-4  # relative spreads below are all the same point
-NARROWEST, WIDEST = -2.0, 1.0  # of the trend, so that the shaken first steps of a run do not weigh more than all else
-WIDTH = 3  # checks whose median stands for a check: one odd batch is no news
-NORMAL_95 = 1.6448536269514722  # quantile of the standard normal distribution, for an interval of 90 %
+from trivet.collapse.batch_risk import settled
+from trivet.collapse.thresholds import THRESHOLDS
+from trivet.runtime.text import digits
+
+Outlook = Literal["likely", "unlikely", "open"]
+PERSISTENCE, UNCERTAINTY = 1.1, 0.45  # chosen on the selection runs of studies/forecast_fates.py
+NOISE = 0.1  # of log2 of the shrinkage of a batch
+UNLIKELY, LIKELY = 0.2, 0.8  # probabilities up to which a point is unlikely, and from which on it is likely
+LEAST = 2.0**-40  # shrinkages below are all the same point
+SCOPE = "Whether items are still told apart there, and whether classes collapse, only held-out items can show."
+_TITLES: dict[Outlook, str] = {
+    "likely": "The embedding will probably shrink to a point",
+    "unlikely": "Nothing points to a shrinking to a point",
+}
+_NORMAL = NormalDist()
+NORMAL_95 = _NORMAL.inv_cdf(0.95)  # for an interval of 90 %
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The end of a run as its steps so far foretell it.
+    """The shrinkage of a run at its planned end: the mean distance of two items of a batch over that at its start.
+
+    It speaks of a collapse of the network to one point alone. Whether items are told apart there, and whether classes
+    collapse, held-out items tell.
 
     Attributes:
-        probability: of a collapse of the network by the end, in [0, 1].
-        interval: of 90 %, for the probability: what the coefficients leave open, as so many runs were learned from.
+        probability: of a point, which is a shrinkage below that of `THRESHOLDS["gone"]`, in [0, 1].
+        shrinkage: the median of what is expected, > 0.
+        interval: of 90 %, for the shrinkage.
         step: optimiser steps that were done.
-        evidence: measure -> value, those it rests on; see `features`.
+        end: those of the planned end.
+        until: up to which step a point is unlikely, at most `end`.
+        evidence: measure -> value: the shrinkage now, and its change since half as many steps were done, a factor.
     """
 
     probability: float
+    shrinkage: float
     interval: tuple[float, float]
     step: int
+    end: int
+    until: int
     evidence: dict[str, float]
 
+    @property
+    def outlook(self) -> Outlook:
+        """The outlook of a point: "open" where nobody sees so far."""
+        return "likely" if self.probability >= LIKELY else "unlikely" if self.probability <= UNLIKELY else "open"
 
-def forecast(series: Mapping[str, Sequence[float]]) -> Forecast | None:
-    """The probability that a run ends with a collapsed network, from the checks of a monitor so far.
+    @property
+    def sentence(self) -> str:
+        """What is foreseen, or that nobody sees so far; then what this does not speak of."""
+        done, chance = self.step + 1, f"{100 * self.probability:.0f} %"
+        if self.outlook == "open":
+            unit = 10 ** max(0, len(str(self.until)) - 2)
+            until = self.until // unit * unit
+            near = f"; nothing points to one until about step {until:,}" if until > done else ", and it may soon be one"
+            text = (
+                f"After {done:,} steps nobody can tell whether the embedding will be a point at step {self.end:,} "
+                f"({chance}){near}"
+            )
+        else:
+            parts = (self.interval[0], self.shrinkage, self.interval[1])
+            low, middle, high = (digits(float(f"{100 * value:.2g}")) for value in parts)
+            text = (
+                f"{_TITLES[self.outlook]}: after {done:,} steps the trend leads, at step {self.end:,}, to a mean "
+                f"distance of items of {middle} % of that at the start (90 % interval {low} to {high} %), and with a "
+                f"probability of {chance} to a point, which is below {100 * THRESHOLDS['gone'].value:g} %"
+            )
+        return f"{text}. {SCOPE}"
 
-    A logistic model of five measures, learned from short runs of small networks of which about a third collapsed
-    (studies/gauntlet.py); it says how runs went that looked like this one, and knows nothing of its settings.
+
+def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) -> Forecast | None:
+    """Follow the trend of the mean distance to the planned end, from the checks of a monitor so far.
+
+    With s the shrinkage and d(s) its change while the steps done doubled last, both as log2, and k the doublings that
+    are left, the shrinkage at the end is normal with mean s + 1.1 k d(s) and deviation 0.1 + 0.45 k: what it did for
+    each doubling of the steps, it will do about as much for each further one. Both numbers were chosen on runs of
+    small networks of up to 3,200 steps.
 
     Args:
         series: name -> values, one for each check, as `CollapseMonitor.series`.
+        steps: optimiser steps of the whole run. Default: twice those that were done.
 
     Returns:
-        None without two checks of labelled batches.
+        None without two checks, or where distances were 0 at the start or are not finite.
     """
-    values = features(series)
-    if values is None:
+    at, distances = series["step"], series["mean_distance"]
+    if len(at) < 2 or not 0 < distances[0] < math.inf:
         return None
-    row, score = _scored(values)
-    variance = sum(
-        a * cell * b
-        for a, line in zip(row, coefficients().covariance, strict=True)
-        for cell, b in zip(line, row, strict=True)
-    )
-    reach = NORMAL_95 * math.sqrt(max(0.0, variance))
+    done = at[-1] - at[0] + 1
+    half = max(0, bisect_left(at, at[0] + done / 2) - 1)
+    kept = [settled(distances, place) / distances[0] for place in (half, len(at) - 1)]
+    if not all(map(math.isfinite, kept)):
+        return None
+    before, now = (math.log2(max(factor, LEAST)) for factor in kept)
+    end = max(done, 2 * done if steps is None else steps - at[0])
+
+    point = math.log2(THRESHOLDS["gone"].value)
+    left = math.log2(end / done)
+    middle = now + PERSISTENCE * (now - before) * left
+    deviation = NOISE + UNCERTAINTY * left
+    # Unlikely up to where the middle lies as many deviations above a point: linear in the doublings.
+    far = -_NORMAL.inv_cdf(UNLIKELY)
+    nearer = far * UNCERTAINTY - PERSISTENCE * (now - before)  # with each doubling
+    doublings = (now - point - far * NOISE) / nearer if nearer > 0 else left
+    until = done * 2 ** min(left, max(0.0, doublings))
+    reach = NORMAL_95 * deviation
     return Forecast(
-        _logistic(score),
-        (_logistic(score - reach), _logistic(score + reach)),
-        int(series["step"][-1]),
-        {"relative_spread": settled(series["relative_spread"], len(series["step"]) - 1), **values},
+        probability=_NORMAL.cdf((point - middle) / deviation),
+        shrinkage=2**middle,
+        interval=(2 ** (middle - reach), 2 ** (middle + reach)),
+        step=int(at[-1]),
+        end=int(at[0] + end),
+        until=int(at[0] + until),
+        evidence={"shrinkage": 2**now, "shrinkage_change": 2 ** (now - before)},
     )
 
 
-def risk(series: Mapping[str, Sequence[float]]) -> float:
-    """The probability of `forecast` alone; NaN where there is none."""
-    values = features(series)
-    return math.nan if values is None else _logistic(_scored(values)[1])
+def pooled(forecasts: Sequence[Forecast]) -> Forecast:
+    """The forecasts of runs with several seeds as one.
 
-
-def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
-    """Features of the forecast at the last check; each is a median of three checks.
-
-    contraction: log2 of the relative spread. trend: log2 of the relative spread over that after half as many steps.
-    within_between: distances inside classes over those between them. hard: the share of items whose farthest positive
-    is farther than their nearest negative. negatives_approach: how much the similarity to the nearest negative has
-    grown since half as many steps. A free triplet pushes its negative away; weights that move both of its pairs
-    together draw it near.
-
-    Returns:
-        None without two checks, or where a measure was never known, as without labels.
-
-    Source:
-        The entangled motion is that of Xuan et al., "Extreme Triplet Learning", submission to ICLR 2020, eqs. 11, 12.
+    The probability is the mean p of theirs, the shrinkage their geometric mean, `until` their least. As log2, the
+    interval reaches as far to each side as sqrt(h^2 + (1.645 s)^2), where h is the mean of what theirs reach there and
+    s the standard deviation of the shrinkages.
     """
-    steps = series["step"]
-    if len(steps) < 2:
-        return None
-    end = len(steps) - 1
-    half = bisect_right(steps, (steps[0] + steps[end]) / 2) - 1
-    now, then = (
-        {name: settled(series[name], at) for name in ("relative_spread", "within", "between", "hard", "s_an")}
-        for at in (end, half)
+    middles = [math.log2(each.shrinkage) for each in forecasts]
+    middle = fmean(middles)
+    spread = NORMAL_95 * (stdev(middles) if len(middles) > 1 else 0.0)
+    reach = math.hypot(fmean(math.log2(each.interval[1] / each.shrinkage) for each in forecasts), spread)
+    return Forecast(
+        probability=fmean(each.probability for each in forecasts),
+        shrinkage=2**middle,
+        interval=(2 ** (middle - reach), 2 ** (middle + reach)),
+        step=max(each.step for each in forecasts),
+        end=max(each.end for each in forecasts),
+        until=min(each.until for each in forecasts),
+        evidence={
+            name: 2 ** fmean(math.log2(each.evidence[name]) for each in forecasts) for name in forecasts[0].evidence
+        },
     )
-    if now["between"] == 0:  # on one point no class is apart from another
-        now |= {"within": 1.0, "between": 1.0, "hard": 1.0}
-    if any(math.isnan(value) for value in now.values()):
-        return None
-    spread, before = (max(medians["relative_spread"], LEAST_SPREAD) for medians in (now, then))
-    return {
-        "contraction": math.log2(spread),
-        "trend": min(WIDEST, max(NARROWEST, math.log2(spread / before))),
-        "within_between": now["within"] / now["between"],
-        "hard": now["hard"],
-        "negatives_approach": 0.0 if math.isnan(then["s_an"]) else now["s_an"] - then["s_an"],
-    }
-
-
-def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
-    """The median of `width` values up to the one at a place, without those that are NaN."""
-    some = [value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)]
-    return median(some) if some else math.nan
-
-
-class Coefficients(NamedTuple):
-    """Weights of 1 and of each of `FEATURES`, their covariance, and where they come from."""
-
-    origin: str
-    features: list[str]
-    weights: list[float]
-    covariance: list[list[float]]
-
-
-@cache
-def coefficients() -> Coefficients:
-    """The model that the package comes with."""
-    return Coefficients(**json.loads((files("trivet.collapse") / "forecast.json").read_text(encoding="utf-8")))
-
-
-def _scored(values: Mapping[str, float]) -> tuple[list[float], float]:
-    """1 and the features, and the sum of them times their weights."""
-    row = [1.0, *(values[name] for name in FEATURES)]
-    return row, sum(weight * value for weight, value in zip(coefficients().weights, row, strict=True))
-
-
-def _logistic(score: float) -> float:
-    return 1 / (1 + math.exp(-score)) if score > -700 else 0.0

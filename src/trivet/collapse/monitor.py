@@ -217,8 +217,8 @@ class CollapseMonitor:
         return loss.register_forward_hook(_Watcher(self, step, probe), with_kwargs=True)
 
     def forecast(self) -> Forecast | None:
-        """Forecast how the run will end from its steps so far; None before there are enough, or without labels."""
-        return forecast(self.series)
+        """Follow the shrinking of the batches to the end of the run, if `steps` is known; None before two checks."""
+        return forecast(self.series, self.steps)
 
     def as_json(self) -> dict[str, Any]:
         """{"series", "events", "forecast", "probe", "closing"} for a record; None where a number is not finite."""
@@ -255,7 +255,7 @@ class CollapseMonitor:
         assert embeddings is not None
         if labels is None:
             self._warn(
-                "the monitor needs labels to forecast a collapse: got none; only spread, norm and loss are watched."
+                "the monitor needs labels to suspect a collapse: got none; only spread, norm and loss are watched."
             )
         if self._width not in (None, embeddings.shape[1]):
             self._warn(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from trivet.reports.monitor_record import Chance, EventRecord, Series
 from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
-Outlook = Literal["likely", "unlikely", "open"]
 Changes = dict[str, list[Any]]
 """Setting -> [its value, the new one], named section.key; None for absent."""
 
@@ -41,7 +40,7 @@ class Cell(Record):
     samples: int
     dim: int
     forecast: Chance | None = None
-    outlook: Outlook | None = None
+    outlook: str | None = None
     bound: Bound | None = None
     reason: str | None = None
 
@@ -57,14 +56,15 @@ class GridAxes(Record):
 class ForecastRecord(StampedRecord):
     """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie.
 
-    `changes` are proposed unless collapse is unlikely; the numbers of `bound` are means over the seeds.
+    `outlook` of a point is "likely", "unlikely" or "open"; `changes` are proposed unless it is unlikely. The numbers of
+    `bound` are means over the seeds.
     """
 
     config: str = ""
     steps: int | None = None
     of: int | None = None
     forecast: Chance | None = None
-    outlook: Outlook | None = None
+    outlook: str | None = None
     verdict: str = ""
     changes: list[str] = []
     bound: Bound | None = None
@@ -80,13 +80,14 @@ class TrialSteps(Record):
 
     changes: Changes = {}
     forecast: Chance | None = None
-    outlook: Outlook | None = None
+    sentence: str | None = None  # of the forecast
+    outlook: str | None = None
     recall: list[Number] | None = None
     foreseen: bool
 
     @property
     def probability(self) -> float:
-        """The probability of a collapse; 1 where embeddings were not finite."""
+        """The probability of a point; 1 where embeddings were not finite."""
         return 1.0 if self.forecast is None else self.forecast.probability
 
 

@@ -163,7 +163,9 @@ DIAGNOSIS = {
         "fine recall", "items whose nearest other item, in batches nearest positive, is of their finer class"
     ),
     "best_fine_recall": Measure("best fine recall", "of the attempt so far"),
-    "forecast_of_a_collapse_of_the_network": Measure("forecast", "probability that the network collapses"),
+    "shrinkage": Measure("shrinkage", "mean distance of a batch over that of the first", "number"),
+    "shrinkage_change": Measure("change of the shrinkage", "the same over that after half as many steps", "number"),
+    "forecast_of_a_point": Measure("forecast", "probability that the embedding shrinks to a point"),
 }
 """Measures of a diagnosis, in their order on a page, and then those of the monitor."""
 

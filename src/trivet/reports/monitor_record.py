@@ -23,12 +23,15 @@ class EventRecord(Record):
 
 
 class Chance(Record):
-    """The probability of a network collapse, with its 90 % interval; see `trivet.collapse.forecast.Forecast`."""
+    """The shrinkage at the planned end, and the probability of a point; see `trivet.collapse.forecast.Forecast`."""
 
     probability: Number
+    shrinkage: Number | None = None
     interval: list[Number] = []
     evidence: dict[str, Number | None] = {}
     step: int | None = None
+    end: int | None = None
+    until: int | None = None
 
 
 class ProbeRecord(Record):

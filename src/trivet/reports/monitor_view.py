@@ -29,7 +29,7 @@ def event_section(events: Sequence[EventRecord], notes: Sequence[str] = ()) -> d
     for event in events:
         evidence = dict(event.evidence)
         if event.forecast is not None:
-            evidence["forecast_of_a_collapse_of_the_network"] = event.forecast
+            evidence["forecast_of_a_point"] = event.forecast
         suspected = "suspected " if event.suspected else ""
         rule = f"{suspected}at step {number(event.step)}: {event.rule}"
         verdicts.append(verdict(VerdictRecord(kind=event.kind, rule=rule, evidence=evidence, changes=event.changes)))

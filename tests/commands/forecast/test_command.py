@@ -52,11 +52,14 @@ def test_json_of_one_run(folder: Path, heard: list[tuple[str, float, float]], ru
     assert found.keys() == {
         "steps", "of", "forecast", "outlook", "verdict", "changes", "bound", "seeds", "seconds",
     }  # fmt: skip
-    assert found["forecast"].keys() == {"probability", "interval", "evidence", "step"}
+    assert found["forecast"].keys() == {
+        "probability", "shrinkage", "interval", "evidence", "step", "end", "until",
+    }  # fmt: skip
     assert found["bound"].keys() == {"items", "diameter", "loss", "bound", "vacuous", "sentence"}
     assert [one.keys() for one in found["seeds"]] == [{"seed", "forecast", "bound", "events", "series"}] * 2
     low, high = found["forecast"]["interval"]
-    assert 0 <= low <= found["forecast"]["probability"] <= high <= 1
+    assert 0 < low <= found["forecast"]["shrinkage"] <= high
+    assert found["forecast"]["end"] == 200
     assert found["bound"]["vacuous"] == (found["bound"]["bound"] <= 0)
     assert (found["steps"], found["of"], found["bound"]["items"]) == (8, 200, 8)
     assert [path.name for path in folder.iterdir()] == ["small.toml"]
@@ -66,15 +69,14 @@ def test_one_run_in_words(run_command: Call) -> None:
     code, out, _ = run_command("forecast", "small.toml", "--set", "training.steps=60", "--report", "page.html")
     assert code == 0
     verdict, evidence, *rest = out.splitlines()
-    assert "90 % interval" in verdict
-    late = "; one that comes slowly does not show so early" if "is unlikely" in verdict else ""
-    assert verdict.endswith(f"predicted from the first 20 of 60 steps{late}.")
+    assert "fter 20 steps" in verdict
+    assert "at step 60" in verdict
     assert evidence.startswith("  Evidence: ")
     assert "(ICLR 2024, equation 17)" in rest[-2]
     assert rest[-1] == "Report: page.html"
     assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
     changes = [line for line in rest if line.startswith("  Change ")]
-    assert bool(changes) == ("is unlikely" not in verdict)
+    assert bool(changes) == ("Nothing points to" not in verdict)
 
 
 def test_a_grid_is_written_as_the_axes_of_one_option_or_of_several(run_command: Call) -> None:
@@ -105,14 +107,14 @@ def test_a_map_in_words(run_command: Call) -> None:
     assert Path("map.html").read_text().startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.parametrize(("high", "named"), [(0.9, True), (0.45, False)])
-def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_are_sure(
+@pytest.mark.parametrize(("high", "named"), [(0.9, True), (0.15, False)])
+def test_the_surest_shape_is_named_unless_all_are_sure(
     high: float, named: bool, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:
     def map_of_two(*_: object, **__: object) -> ForecastRecord:
         found = [
-            {"probability": 0.01, "interval": [0.0, high], "evidence": {}, "step": 4},
-            {"probability": 0.3, "interval": [0.2, 0.4], "evidence": {}, "step": 4},
+            {"probability": high, "interval": [0.0, 1.0], "evidence": {}, "step": 4},
+            {"probability": 0.1, "interval": [0.2, 0.4], "evidence": {}, "step": 4},
         ]
         bound = {"items": 8, "diameter": 1.0, "loss": 1.0, "bound": -1.0, "vacuous": True, "sentence": "Vacuous."}
         shape = {"classes": 2, "samples": 4, "bound": bound}
@@ -121,7 +123,7 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
             | {
                 "dim": dim,
                 "forecast": told,
-                "outlook": "open" if told["interval"][1] > 0.5 else "unlikely",
+                "outlook": "open" if told["probability"] > 0.2 else "unlikely",
                 "reason": None,
             }
             for dim, told in zip((2, 7), found, strict=True)
@@ -132,7 +134,7 @@ def test_the_surest_shape_is_named_by_the_upper_end_of_its_interval_unless_all_a
     monkeypatch.setattr("trivet.commands.forecast.run.forecast_grid", map_of_two)
     code, out, err = run_command("forecast", "small.toml", "--grid", "dim=2,7")
     assert (code, err) == (0, "")
-    assert ("Least likely to collapse: batches of 2 x 4, 7 dimensions" in out) == named
+    assert ("Least likely to shrink to a point: batches of 2 x 4, 7 dimensions" in out) == named
     assert ("Least likely" in out) == named
 
 

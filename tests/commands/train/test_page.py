@@ -442,7 +442,7 @@ def event(step: int, kind: str = "network-collapse") -> dict[str, Any]:
         "step": step,
         "kind": kind,
         "evidence": {"relative_spread": 0.012, "norm": None},
-        "rule": "forecast of 89 %",
+        "rule": "risk of 89 %",
         "changes": ["Use semi-hard negatives."],
         "forecast": 0.887,
         "healthy": 20,
@@ -453,14 +453,13 @@ def watched(*events: dict[str, Any], **guard: Any) -> dict[str, Any]:
     """A record with these events, of a run that is measured every 10 steps."""
     steps = [0, 10, 20, 30, 40]
     series = {"step": steps, "recall": [0.5, 0.6, 0.7, 0.8, 0.9], "relative_spread": [0.5, 0.4, 0.3, 0.2, None]}
-    monitor = {"series": series, "events": list(events), "forecast": {"probability": 0.03}}
+    monitor = {"series": series, "events": list(events)}
     return {"guard": {"action": "warn", **guard}, "monitor": monitor}
 
 
 def test_a_run_without_events_says_so_in_a_sentence(tmp_path: Path) -> None:
     text = page_text(watched(), tmp_path)
-    said = "The monitor detected no collapse in 5 checks, the last at step 40. Its last forecast of a network collapse:"
-    assert f"{said} 3.0 %." in text
+    assert "The monitor detected no collapse in 5 checks, the last at step 40." in text
     assert "The guard stopped" not in text
     assert "What to change" not in text
 
@@ -483,24 +482,29 @@ def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path)
     page = (tmp_path / "report.html").read_text()
     assert "collapse foretold" in page
     quiet = watched()
-    quiet["foreseen"] = {"steps": 20, "sentence": None, "changes": {}, "tried": []}
-    assert "Before the first step, 20 trial steps foretold no collapse." in page_text(quiet, tmp_path)
+    quiet["foreseen"] = {
+        "steps": 20,
+        "sentence": None,
+        "changes": {},
+        "tried": [{"sentence": "None is.", "foreseen": False}],
+    }
+    assert "Trial steps before the first: None is." in page_text(quiet, tmp_path)
     assert "held-out items that the guard asked" not in page_text(quiet, tmp_path)
 
 
 def test_an_event_is_a_card(tmp_path: Path) -> None:
     text = page_text(watched(event(30), event(40, "dead-sampler")), tmp_path)
-    assert "Network collapse At step 30: forecast of 89 %." in text
+    assert "Network collapse At step 30: risk of 89 %." in text
     assert "Use semi-hard negatives." in text
     assert "relative spread 0: all items equal; 1: spread around the origin 0.012" in text
-    assert "forecast probability that the network collapses 88.7 %" in text
+    assert "forecast probability that the embedding shrinks to a point 88.7 %" in text
     assert text.index("At step 30") < text.index("Dead sampler At step 40")
 
 
 def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
-    record = watched(event(30), action="stop", stopped_by="network collapse detected at step 30: forecast of 89 %")
+    record = watched(event(30), action="stop", stopped_by="network collapse detected at step 30: risk of 89 %")
     text = page_text(record | {"status": "stopped"}, tmp_path)
-    top = "The guard stopped this training: network collapse detected at step 30: forecast of 89 %."
+    top = "The guard stopped this training: network collapse detected at step 30: risk of 89 %."
     assert text.index(top) < text.index("What to change")
     assert "The guard stopped the training here." in text
 

@@ -63,8 +63,7 @@ def test_a_run_that_would_not_collapse_is_told_nothing() -> None:
 
 
 def test_held_out_items_that_are_told_apart_better_outweigh_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {"relative_spread": 0.9, "within_between": 0.5}
-    certain = Forecast(0.99, (0.95, 1.0), 20, seen)
+    certain = Forecast(0.99, 0.01, (0.001, 0.1), 20, 400, 20, {"shrinkage": 0.5})
     monkeypatch.setattr("trivet.commands.train.pre_run_forecast.CollapseMonitor.forecast", lambda self: certain)
     easy = {"loss": {"positives": "easy", "negatives": "semihard"}, "model": {"embedding_dim": 2, "width": 8}}
     easy |= {"training": {"learning_rate": 0.01}}

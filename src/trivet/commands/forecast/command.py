@@ -51,7 +51,7 @@ def forecast(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Predict from a few real training steps, which are then discarded, whether a run would collapse."""
+    """Predict from a few real training steps, which are then discarded, whether a run would shrink to a point."""
     if more and not grid:
         raise ValueError(
             f"forecast takes one settings file: got {' '.join([str(config), *more])}; write --grid before the axes."
@@ -144,7 +144,10 @@ def _print_run(result: ForecastRecord) -> None:
 def _print_map(result: ForecastRecord) -> None:
     from trivet.commands.forecast.page import heat_maps  # here: it loads what draws
 
-    print_text(f"Collapse by step {result.of}, per cent with 90 % intervals, forecast from {result.steps} steps")
+    print_text(
+        f"A point by step {result.of}, per cent (mean distance then, per cent of that at the start), forecast from "
+        f"{result.steps} steps"
+    )
     for drawn in heat_maps(result):
         unit = "samples" if drawn.across.startswith("samples") else "dim"
         print_table(
@@ -156,7 +159,7 @@ def _print_map(result: ForecastRecord) -> None:
                 for head, _, cells in drawn.rows
             ],
         )
-    made = [(cell.forecast.interval[1], cell) for cell in result.cells if cell.forecast is not None]
+    made = [(cell.forecast.probability, cell) for cell in result.cells if cell.forecast is not None]
     if made:
         vacuous = sum(cell.bound is not None and cell.bound.vacuous for _, cell in made)
         print_text(
@@ -166,7 +169,7 @@ def _print_map(result: ForecastRecord) -> None:
     if any(cell.outlook != "unlikely" for _, cell in made):
         _, best = min(made, key=lambda pair: pair[0])
         shape = f"batches of {best.classes} x {best.samples}, {best.dim} dimensions"
-        print_text(f"Least likely to collapse: {shape}")
+        print_text(f"Least likely to shrink to a point: {shape}")
     left_out: dict[str, list[str]] = {}
     for cell in result.cells:
         if cell.reason:

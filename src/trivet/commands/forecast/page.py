@@ -36,8 +36,8 @@ def write_forecast_report(record: ForecastRecord, path: Path) -> None:
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell as text: its interval in per cent or "", all of it in words, whether its bound is not vacuous, and whether
-    it is the settings.
+    """A cell as text: the interval of its mean distance in per cent or "", all of it in words, whether its bound is not
+    vacuous, and whether it is the settings.
     """
 
     text: str
@@ -133,7 +133,7 @@ def _cell(cell: Cell, here: Mapping[str, int]) -> HeatCell:
     if forecast:
         text, interval = cents(forecast.probability), ends(forecast.interval, "–")
         style = "background: {}; color: {}".format(*shade(forecast.probability))
-        description += f"{text} %, 90 % interval {ends(forecast.interval)} %"
+        description += f"a point with {text} %, mean distance {ends(forecast.interval)} % of that at the start"
     else:
         description += cell.reason or "not known"
     if bound:

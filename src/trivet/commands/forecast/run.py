@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.collapse.forecast import NORMAL_95, Forecast
+from trivet.collapse.forecast import Forecast, pooled
 from trivet.collapse.isometry import batch_hard_loss, diameter, diameter_bound
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Splits, load
 from trivet.models import ModelConfig, tokenize_of
-from trivet.reports.forecast_record import Bound, Cell, ForecastRecord, GridAxes, Outlook, SeedRecord
+from trivet.reports.forecast_record import Bound, Cell, ForecastRecord, GridAxes, SeedRecord
 from trivet.reports.monitor_record import Chance, EventRecord
 from trivet.reports.page import significant
 from trivet.reports.run_record import RunRecord
@@ -46,10 +45,8 @@ def forecast_run(
 ) -> ForecastRecord:
     """Foretell the end of a run from its first steps, which are made and thrown away; nothing is written.
 
-    Weights, batches and draws are those of the run itself. With several seeds, of `config.seed` and those after it, the
-    probability is the mean p of theirs. Its interval reaches as far below p as sqrt(h^2 + (1.645 s)^2), where h is the
-    mean over the seeds of what an interval reaches below its own probability and s the standard deviation of the
-    probabilities; above p likewise.
+    Weights, batches and draws are those of the run itself. Several seeds, `config.seed` and those after it, are joined
+    by `trivet.collapse.forecast.pooled`.
 
     Args:
         steps: of the probe, from 5 to `config.training.steps`. Default: 5 % of these, from 20 to 60, or all there are.
@@ -57,8 +54,8 @@ def forecast_run(
         data_root: where data sets lie, see `trivet.datasets.find_root`.
 
     Returns:
-        `outlook` is "likely" where the whole interval lies above 1/2, "unlikely" where below, else "open"; numbers that
-        are not finite are None, and so are `forecast` and `outlook` where a probe gave none.
+        `outlook` is "likely" from a probability of 0.8 on, "unlikely" up to 0.2, else "open"; numbers that are not
+        finite are None, and so are `forecast` and `outlook` where a probe gave none.
 
         The bound is about the first batch before any step: its diameter less twice the loss of its hardest triplet, in
         plain distances of the embeddings as the loss gets them and without the margin; means over the seeds.
@@ -151,22 +148,6 @@ def save_forecast(run: RunFolder, forecast: ForecastRecord) -> str:
         run.write_record(record)
         write_run_report(record, run.path / REPORT)
     return str(run.path / REPORT)
-
-
-def pooled(forecasts: Sequence[Forecast]) -> Chance:
-    """The forecasts of some seeds as one, see `forecast_run`."""
-    chances = [forecast.probability for forecast in forecasts]
-    middle = statistics.fmean(chances)
-    spread = NORMAL_95 * (statistics.stdev(chances) if len(chances) > 1 else 0.0)
-    below = math.hypot(statistics.fmean(forecast.probability - forecast.interval[0] for forecast in forecasts), spread)
-    above = math.hypot(statistics.fmean(forecast.interval[1] - forecast.probability for forecast in forecasts), spread)
-    names = dict.fromkeys(name for forecast in forecasts for name in forecast.evidence)
-    return Chance(
-        probability=middle,
-        interval=[max(0.0, middle - below), min(1.0, middle + above)],
-        evidence={name: _mean(forecast.evidence.get(name, math.nan) for forecast in forecasts) for name in names},
-        step=max(forecast.step for forecast in forecasts),
-    )
 
 
 def bound_of(batches: Sequence[tuple[Tensor, Tensor]]) -> Bound:
@@ -265,20 +246,25 @@ def _forecast(config: RunConfig, splits: Splits, steps: int, seeds: int, counter
         probes.append((seed, monitor, forecast))
         firsts.append(first)
     known = [forecast for _, _, forecast in probes if forecast is not None]
-    chance = pooled(known) if len(known) == seeds else None
-    outlook = None if chance is None else outlook_of(chance.interval)
+    total = config.training.num_steps
+    ahead = pooled(known) if len(known) == seeds else None
+    if ahead is not None:
+        verdict = (f"Mean of {seeds} seeds. " if seeds > 1 else "") + ahead.sentence
+    else:
+        after = f"the first {steps} of {total} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
+        verdict = f"No forecast: after {after} the embeddings were all equal or not finite."
     return ForecastRecord(
         steps=steps,
-        of=config.training.num_steps,
-        forecast=chance,
-        outlook=outlook,
-        verdict=_verdict(chance, outlook, steps, config.training.num_steps, seeds),
-        changes=_changes(config) if outlook in ("likely", "open") else [],
+        of=total,
+        forecast=None if ahead is None else Chance.read(as_json(ahead)),
+        outlook=None if ahead is None else ahead.outlook,
+        verdict=verdict,
+        changes=[] if ahead is None or ahead.outlook == "unlikely" else _changes(config),
         bound=bound_of(firsts),
         seeds=[
             SeedRecord(
                 seed=seed,
-                forecast=None if forecast is None else pooled([forecast]),
+                forecast=None if forecast is None else Chance.read(as_json(forecast)),
                 bound=bound_of([first]),
                 events=[EventRecord.read(as_json(event)) for event in monitor.events],
                 series=as_json(monitor.series),
@@ -292,7 +278,7 @@ def _probe(
     config: RunConfig, splits: Splits, steps: int, counter: _Counter
 ) -> tuple[CollapseMonitor, Forecast | None, tuple[Tensor, Tensor]]:
     """Make the first steps of a run: what a monitor saw and foretells, and what the loss got first."""
-    monitor = CollapseMonitor(every=1)
+    monitor = CollapseMonitor(every=1, steps=config.training.num_steps)
     task, batches = first_task(config, splits.train, splits.level, steps=steps, after_step=counter.add, monitor=monitor)
     first: list[tuple[Tensor, Tensor]] = []
 
@@ -308,27 +294,6 @@ def _probe(
     if not went_on:
         raise KeyboardInterrupt
     return monitor, monitor.forecast(), first[0]
-
-
-def outlook_of(interval: Sequence[float]) -> Outlook:
-    """Outlook of a collapse by the interval of its probability."""
-    low, high = interval
-    return "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
-
-
-def _verdict(forecast: Chance | None, outlook: Outlook | None, steps: int, total: int, seeds: int) -> str:
-    after = f"the first {steps} of {total} steps" + (f" with each of {seeds} seeds" if seeds > 1 else "")
-    if forecast is None:
-        return f"No forecast: after {after} the embeddings were all equal or not finite."
-    low, high = forecast.interval
-    chance = (
-        f"{100 * forecast.probability:.0f} % (90 % interval {100 * low:.0f} to {100 * high:.0f} %), predicted from "
-        f"{after}"
-    )
-    if outlook == "open":
-        return f"Whether the network will collapse is uncertain: {chance}."
-    late = "; one that comes slowly does not show so early" if outlook == "unlikely" else ""
-    return f"A collapse of the network is {outlook}: {chance}{late}."
 
 
 def _changes(config: RunConfig) -> list[str]:
@@ -347,8 +312,3 @@ def _changes(config: RunConfig) -> list[str]:
     )
     changes.append(f"Lower the learning rate (now {rate:g}): --set training.learning_rate={rate / 3:.2g}.")
     return changes[:3]
-
-
-def _mean(values: Iterator[float]) -> float | None:
-    known = [value for value in values if math.isfinite(value)]
-    return statistics.fmean(known) if known else None

@@ -205,8 +205,8 @@ def _guard_notes(record: RunRecord) -> list[str]:
     foreseen, snapshot, probe = record.foreseen, record.guard.snapshot, record.monitor.probe
     sentences = []
     if foreseen is not None:
-        trial = f"Before the first step, {number(foreseen.steps)} trial steps foretold no collapse."
-        sentences.append(foreseen.sentence or trial)
+        trial = foreseen.tried[0].sentence if foreseen.tried else None
+        sentences.append(foreseen.sentence or f"Trial steps before the first: {trial or 'nothing could be foreseen.'}")
     if probe is not None and probe.cost is not None:
         times = number(len(series_steps(probe.series)))
         sentences.append(
@@ -226,8 +226,6 @@ def _quiet(monitor: MonitorRecord) -> str:
     steps = monitor.series.get("step", [])
     text = f"The monitor detected no collapse in {number(len(steps))} checks"
     text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
-    if monitor.forecast and monitor.forecast.probability is not None:
-        text += f" Its last forecast of a network collapse: {percent(monitor.forecast.probability)}\u00a0%."
     return text
 
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from trivet.collapse.forecast import Forecast
 from trivet.collapse.monitor import CollapseMonitor, EventKind
-from trivet.commands.forecast.run import outlook_of, pooled, probe_steps
+from trivet.commands.forecast.run import probe_steps
 from trivet.reports.forecast_record import Changes, Foreseen, TrialSteps
+from trivet.reports.monitor_record import Chance
+from trivet.runtime.json_numbers import as_json
 from trivet.runtime.progress import report
 from trivet.training.components import Components, class_sizes, first_task
 from trivet.training.config import RunConfig
@@ -34,8 +36,8 @@ def foresee(components: Components) -> Foreseen:
     """Make the first steps of a run and throw them away: with its own settings and, if these look bad, with others.
 
     The steps are those of `trivet forecast`. Collapse is foreseen where embeddings are not finite; where held-out items
-    show that it has come, by the rules of the monitor; and where the whole interval of the forecast lies above 1/2,
-    unless held-out items are told apart better than before, by a point and more than chance at 95 %. Then each change
+    show that it has come, by the rules of the monitor; and where the forecast is a point, "likely", unless held-out
+    items are told apart better than before, by a point and more than chance at 95 %. Then each change
     that may prevent it, of the rate, the width, the choice of triplets with the batch, is tried alone. The first with
     which nothing is foreseen and the forecast is "unlikely" is proposed, else of those with which nothing is foreseen
     that with the lowest forecast, if it is at most half of the first.
@@ -69,7 +71,8 @@ def _tried(
     components: Components, settings: RunConfig, changes: Changes, steps: int, done: int, most: int
 ) -> TrialSteps:
     """The first steps with some settings."""
-    monitor, level = CollapseMonitor(every=1), components.splits.level
+    planned = components.config.training.num_steps
+    monitor, level = CollapseMonitor(every=1, steps=planned), components.splits.level
     made = 0
 
     def after_step() -> None:
@@ -98,12 +101,12 @@ def _tried(
         start = monitor.probing.reference
         recall = [start.recall, monitor.probing.measure(probe, steps).recall]
         learns = monitor.probing.ahead(start)
-    forecast = None if predicted is None else pooled([predicted])
-    outlook = None if forecast is None else outlook_of(forecast.interval)
+    outlook = None if predicted is None else predicted.outlook
     trial = recall is not None and any(event.kind in FORESEEN_KINDS for event in monitor.events)
     return TrialSteps(
         changes=changes,
-        forecast=forecast,
+        forecast=None if predicted is None else Chance.read(as_json(predicted)),
+        sentence=None if predicted is None else predicted.sentence,
         outlook=outlook,
         recall=recall,
         foreseen=not finite or trial or (outlook == "likely" and not learns),
@@ -115,9 +118,7 @@ def _sentence(unchanged: TrialSteps, proposal: TrialSteps | None, steps: int) ->
     if unchanged.forecast is None:
         text += "the embeddings are not finite, or all equal"
     else:
-        low, high = unchanged.forecast.interval
-        text += f"the forecast is {100 * unchanged.probability:.0f} % "
-        text += f"(90 % interval {100 * low:.0f} to {100 * high:.0f} %)"
+        text += f"a point is foreseen with a probability of {100 * unchanged.probability:.0f} %"
         if unchanged.recall is not None:
             before, after = unchanged.recall
             text += f", and recall@1 of held-out items went from {100 * before:.1f} % to {100 * after:.1f} %"
