@@ -1,15 +1,21 @@
-"""Is a collapse foreseen after a few steps, a slow one among them? Small networks that are trained to their end.
+"""Is a shrinking to a point foreseen after a few steps, a slow one too? Small networks, trained to their end.
 
-TRIVET_DATA=... .venv/bin/python studies/forecast_fates.py --runs FOLDER --vectors FOLDER --of selection
-... --of test
+    TRIVET_DATA=... .venv/bin/python studies/forecast_fates.py --runs FOLDER --vectors FOLDER --of selection
+    ... --of test     # judged once, when the rule is final
+
+The folder of vectors holds those of CLINC150 and BANKING77 by MiniLM. Every run leaves a file; what is there is not
+trained again. The two numbers of the forecast were chosen on the runs of `selection`, and on the shorter runs that they
+contain. All runs of `test`, with how each was expected to end, were written down before any of them was trained; their
+data, networks and settings are others. Beside them, the forecasts of `collapse_map.py`, on which nothing was chosen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -17,14 +23,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import norm
 from torch import Tensor
 
+import pages
 from collapse_map import calibrated, spread
 from gauntlet import wrong_labels
 from guard import _sentences as made_sentences
-from trivet.collapse import CollapseMonitor, Event, diagnose
+from pages import share, table
+from trivet.collapse import CollapseMonitor, Event, Forecast, diagnose
+from trivet.collapse.forecast import LIKELY, NOISE, UNLIKELY, forecast
+from trivet.collapse.thresholds import THRESHOLDS
+from trivet.commands.forecast.run import LONG as LONG_PROBE
+from trivet.commands.forecast.run import SHARE, SHORT
 from trivet.datasets import Dataset, Splits
-from trivet.runtime.json_numbers import as_json
+from trivet.runtime.json_numbers import as_json, with_nan
 from trivet.training.class_sample import class_sample
 from trivet.training.components import first_task, load_splits
 from trivet.training.config import RunConfig
@@ -32,6 +45,7 @@ from trivet.training.embed_dataset import embed
 from trivet.training.loop import NotFiniteError, fit
 
 DENSE = 60  # steps that the monitor of the forecast looks at one by one
+RESULTS = Path(__file__).parent / "results"
 HELD_OUT = 500  # items that are measured
 ENDS = (0.1, 0.25, 0.5, 1)  # of the steps: each is the end of a shorter run, as the rate is constant
 
@@ -140,7 +154,6 @@ SETS: dict[str, tuple[tuple[Task, tuple[Setting, ...]], ...]] = {
         ),
         (Task("digits, mlp, 80 % wrong", _DIGITS, _MLP, ((6, 4), (6, 24)), 0.8), SLOW),
         (Task("fashion, mlp, 20 % wrong", _FASHION, _MLP, ((7, 3), (7, 10)), 0.2), LONG),
-        (Task("clinc, mlp, 40 % wrong", _CLINC, _MLP, ((10, 3), (24, 4)), 0.4), LONG),
     ),
     "test": (
         (
@@ -384,18 +397,191 @@ def outcome(after: np.ndarray, before: np.ndarray, items: Dataset, splits: Split
     }
 
 
+def series_of(traced: Mapping[str, Any], steps: int) -> dict[str, list[float]]:
+    """The checks of the first steps, as `trivet forecast` would see them."""
+    series = with_nan(traced["probe"])
+    count = sum(step < steps for step in series["step"])
+    return {name: values[:count] for name, values in series.items()}
+
+
+def judged_run(traced: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """The forecast after 5 % of the steps, from 20 to 60, beside how the run, or a shorter one, ended."""
+    steps = end["steps"]
+    ahead = forecast(series_of(traced, min(steps, max(SHORT, min(LONG_PROBE, round(SHARE * steps))))), steps)
+    quarter = next((each for each in traced["ends"] if 4 * each["steps"] >= steps), end)
+    names = ("kept", "recall", "untrained_recall")
+    return {
+        **{name: traced[name] for name in ("number", "task", "setting", "expected")},
+        "steps": steps,
+        **{name: round(end[name], 4) for name in names},
+        "point": is_point(end),
+        "slow": is_point(end) and not is_point(quarter),
+        "collapsed": "network-collapse" in end["kinds"],
+        "outlook": None if ahead is None else ahead.outlook,
+        "forecast": as_json(ahead),
+    }
+
+
+def is_point(end: Mapping[str, Any]) -> bool:
+    """Whether held-out items have the shape of a full network collapse, by the thresholds of the rule book."""
+    gone, point = (THRESHOLDS[name].value for name in ("gone", "point"))
+    return bool(end["kept"] < gone or end["relative_spread"] < point)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How well the forecasts knew the ends."""
+    from sklearn.metrics import roc_auc_score
+
+    known = [row for row in rows if row["forecast"] is not None]
+
+    def auroc(name: str, among: Sequence[Mapping[str, Any]]) -> float | None:
+        ends = [row[name] for row in among]
+        return float(roc_auc_score(ends, [score(row) for row in among])) if 0 < sum(ends) < len(ends) else None
+
+    bins = []
+    for low, high in ((0.0, UNLIKELY), (UNLIKELY, LIKELY), (LIKELY, 1.0)):
+        outlook = {0.0: "unlikely", UNLIKELY: "open", LIKELY: "likely"}[low]
+        some = [row for row in known if row["outlook"] == outlook]
+        bins.append([low, high, len(some), *(sum(row[name] for row in some) for name in ("point", "collapsed"))])
+    return {
+        "runs": len(rows),
+        "known": len(known),
+        **{name: sum(row[name] for row in rows) for name in ("point", "slow", "collapsed")},
+        "auroc": auroc("point", known),
+        "auroc_slow": auroc("slow", [row for row in known if row["slow"] or not row["point"]]),
+        "auroc_collapsed": auroc("collapsed", known),
+        "open": sum(row["outlook"] == "open" for row in known),
+        "bins": bins,
+    }
+
+
+def score(row: Mapping[str, Any]) -> float:
+    """What orders runs as their probability does, without being rounded to 0 or 1."""
+    ahead = row["forecast"]
+    low, high = (math.log2(end) for end in ahead["interval"])
+    return (math.log2(THRESHOLDS["gone"].value) - math.log2(ahead["shrinkage"])) / (high - low)
+
+
+def chosen(traces: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Persistence and uncertainty with which points are likeliest among the ends of these runs and of shorter ones."""
+    from scipy.optimize import minimize
+
+    rows = [judged_run(traced, end) for traced in traces for end in traced["ends"]]
+    point = math.log2(THRESHOLDS["gone"].value)
+    evidence = [row["forecast"]["evidence"] for row in rows]
+    now, change = (np.log2([each[name] for each in evidence]) for name in ("shrinkage", "shrinkage_change"))
+    left = np.log2([row["steps"] / (row["forecast"]["step"] + 1) for row in rows])
+    ends = np.array([row["point"] for row in rows])
+
+    def loss(values: np.ndarray) -> float:
+        persistence, uncertainty = values
+        chance = norm.cdf((point - now - persistence * change * left) / (NOISE + abs(uncertainty) * left))
+        return float(-np.log(np.clip(np.where(ends, chance, 1 - chance), 1e-4, 1)).mean())
+
+    return [float(value) for value in minimize(loss, [1.0, 0.5], method="Nelder-Mead").x]
+
+
+def map_rows() -> list[dict[str, Any]]:
+    """The runs of the collapse map, judged alike."""
+    lines = [json.loads(line) for line in (RESULTS / "collapse_map.jsonl").read_text().splitlines()]
+    rows = []
+    for line in lines:
+        ahead = None if line["forecast"] is None else Forecast(**line["forecast"])
+        ends = {"point": line["collapse"] == "full", "collapsed": False}
+        slow = ends["point"] and line["alarm"] is not None and 4 * line["alarm"] >= line["steps"]
+        rows.append({**ends, "slow": slow, "outlook": ahead and ahead.outlook, "forecast": line["forecast"]})
+    return rows
+
+
+def page(results: Mapping[str, Any]) -> str:
+    sets = results["sets"]
+    names = {"test": "30 new runs", "map": "collapse map", "selection": "selection"}
+
+    def auroc(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    cells: list[tuple[str, Callable[[Any], str]]] = [
+        ("runs; ended as a point; of these slowly; network collapse by the rule book",
+         lambda s: f"{s['runs']}; {s['point']}; {s['slow']}; {s['collapsed']}"),
+        ("AUROC, a point or not (goal 0.9)", lambda s: auroc(s["auroc"])),
+        ("AUROC, slow points or no point", lambda s: auroc(s["auroc_slow"])),
+        ("AUROC, network collapse by the rule book or not", lambda s: auroc(s["auroc_collapsed"])),
+        ("nobody can tell, of all", lambda s: share(s["open"], s["known"])),
+        *(
+            (f"{title}: points, network collapses, of all",
+             lambda s, place=place: "{3}, {4} of {2}".format(*s["bins"][place]))
+            for place, title in enumerate(("unlikely, below 20 %", "open", "likely, above 80 %"))
+        ),
+    ]  # fmt: skip
+    lines = [
+        "# The forecast: is a point foreseen, a slow one too?",
+        "",
+        results["command"],
+        "",
+        results["environment"],
+        "",
+        "The forecast is made after 5 % of the steps, from 20 to 60. A point: held-out items are less than 5 % as far "
+        "apart as with the untrained network, or their relative spread is below 1 %. Slowly: not yet after a quarter "
+        "of the steps; on the map, by the alarm of the monitor. On the map none is a network collapse by the present "
+        "rule book, as the untrained network retrieved no better. Persistence and uncertainty are chosen on the "
+        "selection, with the ends of shorter runs: {:.2f}, {:.2f}.".format(*results["chosen"]),
+        "",
+        *table(("", *(names[name] for name in sets)), [[name, *map(cell, sets.values())] for name, cell in cells]),
+        "## The new runs",
+        "",
+        "Their settings and the ends that were expected were written down before any was trained.",
+        "",
+    ]
+    rows = [
+        [
+            *(row["task"], row["setting"], str(row["steps"]), row["expected"]),
+            ("point" + (", slowly" if row["slow"] else "") if row["point"] else "none")
+            + (", collapsed" if row["collapsed"] else ""),
+            f"{row['kept']:.3f}",
+            f"{100 * row['untrained_recall']:.0f} to {100 * row['recall']:.0f}",
+            *_forecast_cells(row),
+        ]
+        for row in results["runs"]
+    ]
+    head = (
+        "task",
+        "setting",
+        "steps",
+        "expected",
+        "end",
+        "kept",
+        "recall@1, %",
+        "expected to keep",
+        "point, %",
+        "outlook",
+    )
+    return "\n".join([*lines, *table(head, rows)]) + "\n"
+
+
+def _forecast_cells(row: Mapping[str, Any]) -> list[str]:
+    ahead = row["forecast"]
+    if ahead is None:
+        return ["–", "–", "–"]
+    low, high = ahead["interval"]
+    until = f", until {ahead['until']:,}" if row["outlook"] == "open" else ""
+    kept = f"{ahead['shrinkage']:.2g} ({low:.2g} to {high:.2g})"
+    return [kept, f"{100 * ahead['probability']:.0f}", f"{row['outlook']}{until}"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="folder of what runs leave")
     parser.add_argument("--vectors", type=Path, required=True, help="folder of the MiniLM vectors")
     parser.add_argument("--of", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2")
+    parser.add_argument("--share", default="1/1", help="only these of the runs, such as 1/2; judges nothing")
+    parser.add_argument("--output", type=Path, default=RESULTS / "forecast_fates.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.runs.mkdir(parents=True, exist_ok=True)
     part, parts = map(int, options.share.split("/"))
     if not (options.runs / "sentences.npz").exists():
         made_sentences(options.runs / "sentences.npz")
+    traces: dict[str, list[dict[str, Any]]] = {of: [] for of in options.of}
     for run in [run for run in RUNS if run.of in options.of][part - 1 :: parts]:
         path = options.runs / f"{run.number:04d}.json"
         if not path.exists():
@@ -404,6 +590,21 @@ def main() -> None:
             end = traced["ends"][-1] if traced["ends"] else {}
             kept = f"kept {end.get('kept')}, recall {end.get('untrained_recall')} to {end.get('recall')}"
             print(f"{path.name} {traced['task']}, {traced['setting']}: {traced['seconds']:.1f} s, {kept}", flush=True)
+        traces[run.of].append(json.loads(path.read_text()))
+    if parts > 1:
+        return
+    rows = {of: [judged_run(traced, traced["ends"][-1]) for traced in own] for of, own in traces.items()}
+    results = pages.read(options.output)
+    results["command"] = "`TRIVET_DATA=... .venv/bin/python studies/forecast_fates.py --runs ... --vectors ...`"
+    results["environment"] = f"{pages.environment('torch')}, one thread."
+    if "selection" in rows:
+        results["chosen"] = chosen(traces["selection"])
+    sets = results.setdefault("sets", {})
+    sets |= {of: summary(own) for of, own in rows.items()} | {"map": summary(map_rows())}
+    results["sets"] = {of: sets[of] for of in ("test", "map", "selection") if of in sets}
+    if "test" in rows:
+        results["runs"] = rows["test"]
+    pages.write(options.output, results, page(results))
 
 
 if __name__ == "__main__":
