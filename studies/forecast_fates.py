@@ -390,7 +390,7 @@ def outcome(after: np.ndarray, before: np.ndarray, items: Dataset, splits: Split
         "rule": None if collapse is None else collapse.rule,
         "kept": spread(after) / spread(before),
         "relative_spread": found.measures.relative_spread,
-        "untrained_spread": found.measures.reference_spread,
+        "narrowing": found.measures.reference_spread,
         "recall": compared.score,
         "untrained_recall": compared.reference_score,
         "gain": [compared.low, compared.high],
@@ -423,9 +423,10 @@ def judged_run(traced: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, A
 
 
 def is_point(end: Mapping[str, Any]) -> bool:
-    """Whether held-out items have the shape of a full network collapse, by the thresholds of the rule book."""
-    gone, point = (THRESHOLDS[name].value for name in ("gone", "point"))
-    return bool(end["kept"] < gone or end["relative_spread"] < point)
+    """Whether held-out items have the shape of a full network collapse, as `trivet.collapse.rules` has it."""
+    limits = {name: THRESHOLDS[name].value for name in ("gone", "point", "shrunk", "narrowed")}
+    narrowed = end["kept"] < limits["shrunk"] and end["narrowing"] < limits["narrowed"]
+    return bool(narrowed and (end["kept"] < limits["gone"] or end["relative_spread"] < limits["point"]))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Short training runs, many of which collapse: is each detected, when, and as the right kind?
 
-    TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts fit      # the forecast
+    TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts fit      # the risk
     TRIVET_DATA=... .venv/bin/python studies/gauntlet.py --runs FOLDER --parts watch overhead
 
 A run combines a task with a plain setting. The runs of `TASKS` were used to choose the thresholds, the coefficients of
-the forecast and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
+the risk and `fate`, which decides from the end of a run on held-out items whether it collapsed. The
 runs of `TEST_TASKS` are the test: other tasks and settings, written down before any of them was trained, and trained
 once, when everything else was final. They were picked by analogy, so that about half of them may collapse. Before any
 of their results was read, a task was dropped and the network of two settings made smaller, to save time.
@@ -29,7 +29,7 @@ import torch
 import pages
 from pages import share, table
 from trivet.collapse import CollapseMonitor
-from trivet.collapse import forecast as forecasting
+from trivet.collapse import batch_risk
 from trivet.collapse.monitor import FIRST, SERIES
 from trivet.datasets import DataConfig, Dataset, Splits, load
 from trivet.distances import as_classes
@@ -379,19 +379,19 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 
 def rows_of(traced: Mapping[str, Any]) -> list[tuple[int, dict[str, float] | None]]:
-    """(step, inputs of the forecast) at each check of a run."""
+    """(step, inputs of the risk) at each check of a run."""
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
     return [
-        (int(step), forecasting.features({name: values[: i + 1] for name, values in series.items()}))
+        (int(step), batch_risk.features({name: values[: i + 1] for name, values in series.items()}))
         for i, step in enumerate(series["step"])
     ]
 
 
 def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
-    """Weights of the forecast: logistic regression on all checks from step 4 on, each run with the same total weight.
+    """Weights of the risk: logistic regression on all checks from step 4 on, each run with the same total weight.
 
     Does a network collapse? Harmless cones are left out. The inputs are standardised for the fit, whose penalty is
-    |weights|^2 / 6; the covariance is the inverse of its Hessian, as if every run were one independent case.
+    |weights|^2 / 6.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -400,32 +400,23 @@ def fit(traces: Sequence[Mapping[str, Any]], first: int = 4) -> dict[str, Any]:
         if traced["fate"] == "harmless":
             continue
         known = [found for step, found in rows_of(traced) if step >= first and found is not None]
-        rows += [[found[name] for name in forecasting.FEATURES] for found in known]
+        rows += [[found[name] for name in batch_risk.FEATURES] for found in known]
         targets += [traced["fate"] == "network-collapse"] * len(known)
         weights += [1 / len(known)] * len(known)
     raw, share = np.array(rows), np.array(weights)
     middle, scale = raw.mean(axis=0), raw.std(axis=0)
     points = (raw - middle) / scale
     model = LogisticRegression(C=3.0, max_iter=2000).fit(points, targets, sample_weight=share)
-    own = np.concatenate([model.intercept_, model.coef_[0]])
-    design = np.column_stack([np.ones(len(points)), points])
-    chance = 1 / (1 + np.exp(-design @ own))
-    hessian = (design * (share * chance * (1 - chance))[:, None]).T @ design
-    hessian += np.diag([0.0] + [1 / 3] * points.shape[1])
-    # Back to the units of the measures: weights of raw values are linear in those of standardised ones.
-    back = np.zeros((len(own), len(own)))
-    back[0, 0], back[0, 1:] = 1, -middle / scale
-    back[1:, 1:] = np.diag(1 / scale)
+    own = model.coef_[0] / scale  # in the units of the measures
     return {
         "origin": f"studies/gauntlet.py --parts fit, {len(traces)} runs of its part chosen on",
-        "features": list(forecasting.FEATURES),
-        "weights": [float(f"{value:.6g}") for value in back @ own],
-        "covariance": [[float(f"{cell:.6g}") for cell in line] for line in back @ np.linalg.inv(hessian) @ back.T],
+        "features": list(batch_risk.FEATURES),
+        "weights": [float(f"{value:.6g}") for value in (model.intercept_[0] - own @ middle, *own)],
     }
 
 
 def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the events and forecasts of the current rules, applied check by check."""
+    """The same with the events and risks of the current rules, applied check by check."""
     monitor = CollapseMonitor()
     judge = monitor._judge
     series = {name: _numbers(values) for name, values in traced["monitor"]["series"].items()}
@@ -437,7 +428,7 @@ def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def risk_after(traced: Mapping[str, Any], share: float) -> float:
-    """The forecast after this share of the steps."""
+    """The risk after this share of the steps."""
     series = traced["monitor"]["series"]
     last = max(i for i, step in enumerate(series["step"]) if step + 1 <= share * traced["steps"])
     return float(series["risk"][last] or 0.0)
@@ -631,7 +622,7 @@ def report(results: Mapping[str, Any]) -> str:
                 "",
                 lambda h: share(h["lost_before_a_look_judges"], h["collapsed"]),
             ),
-            ("AUROC of the forecast after 5 % of the steps", ">= 0.9", lambda h: f"{h['auroc']:.3f}"),
+            ("AUROC of the risk after 5 % of the steps", ">= 0.9", lambda h: f"{h['auroc']:.3f}"),
             (
                 "harmless narrow cones, not counted (detected)",
                 "",
@@ -692,7 +683,7 @@ def main() -> None:
         torch.set_num_threads(1)
     if "fit" in options.parts:
         model = fit(with_fates(trained(options.runs, PARTS["chosen"])))
-        Path(forecasting.__file__).with_name("forecast.json").write_text(json.dumps(model, indent=1) + "\n")
+        Path(batch_risk.__file__).with_name("batch_risk.json").write_text(json.dumps(model, indent=1) + "\n")
         return
     runs = [run for name in options.of for run in PARTS[name]]
     if parts > 1 and "watch" in options.parts:
