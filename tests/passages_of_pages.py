@@ -124,7 +124,7 @@ def guard() -> Iterator[str]:
         *(f"{100 * each['replayed']['cost']:.1f} %" for each in now),
     )
     yield row(
-        "AUROC of the forecast after 5 % of the steps, at least 20 (0.93), of all",
+        "AUROC of the risk of batches after 5 % of the steps, at least 20 (0.93), of all",
         *(f"{each['auroc']:.3f}" for each in then),
     )
     done = [f"{len(new['replayed']['runs'])} of {len(old['runs'])}" for new, old in zip(now, then, strict=True)]
@@ -142,7 +142,10 @@ def guard() -> Iterator[str]:
         harmed = sum(ends[number] not in ("healthy", "harmless") for number in warned)
         healthy = sum(ends[number] == "healthy" for number in warned)
         foretold.append(f"{harmed} of {each['harmed']}, {healthy} of {each['healthy']}")
-    yield row("warned of before the first step by `guard.forecast`, of all: harmed, healthy", *foretold)
+    yield row(
+        "warned of before the first step by `guard.forecast`, by the forecast of then, of all: harmed, healthy",
+        *foretold,
+    )
     counts = [each["replayed"] for each in now] + [odd]
     called, false, harmed, healthy = (
         sum(each[key] for each in counts) for key in ("called", "false", "harmed", "healthy")
@@ -160,7 +163,7 @@ def gauntlet() -> Iterator[str]:
         f"on {len(test['runs'])} test runs of small networks: {test['called']} of {test['collapsed']} collapses "
         f"called, {test['false_alarms']} of {test['healthy']} others too; {test['before_5_points']} of "
         f"{test['called']} before 5 points of recall@1 were lost, as {test['lost_within_5_percent']} of the "
-        f"{test['collapsed']} lost them within 5 % of the steps; AUROC of the forecast after 5 % of the steps "
+        f"{test['collapsed']} lost them within 5 % of the steps; AUROC of the risk after 5 % of the steps "
         f"{test['auroc']:.3f}"
     )
     cost = found["overhead"]

@@ -23,7 +23,7 @@ def test_equals_its_definition(first: int) -> None:
     distances = [2.0, 1.9, 1.7, 1.8, 1.5, 1.3, 1.4, 1.0, 0.8, 0.9]  # ten steps were done, five of them at the fifth
     found = forecast(series(distances, first=first), first + 160)
     now, half = (math.log2(median(distances[at - 2 : at + 1]) / 2) for at in (9, 4))
-    middle, deviation = now + 1.1 * (now - half) * 4, 0.1 + 0.45 * 4  # ten steps double four times
+    middle, deviation = now + 1.1 * (now - half) * 4, 0.1 + 0.4 * 4  # ten steps double four times
     assert found is not None
     assert found.shrinkage == pytest.approx(2**middle)
     assert found.interval == pytest.approx([2 ** (middle + way * 1.6448536 * deviation) for way in (-1, 1)])

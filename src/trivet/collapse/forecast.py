@@ -14,7 +14,7 @@ from trivet.collapse.thresholds import THRESHOLDS
 from trivet.runtime.text import digits
 
 Outlook = Literal["likely", "unlikely", "open"]
-PERSISTENCE, UNCERTAINTY = 1.1, 0.45  # chosen on the selection runs of studies/forecast_fates.py
+PERSISTENCE, UNCERTAINTY = 1.1, 0.4  # chosen on the selection runs of studies/forecast_fates.py
 NOISE = 0.1  # of log2 of the shrinkage of a batch
 UNLIKELY, LIKELY = 0.2, 0.8  # probabilities up to which a point is unlikely, and from which on it is likely
 LEAST = 2.0**-40  # shrinkages below are all the same point
@@ -84,7 +84,7 @@ def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) ->
     """Follow the trend of the mean distance to the planned end, from the checks of a monitor so far.
 
     With s the shrinkage and d(s) its change while the steps done doubled last, both as log2, and k the doublings that
-    are left, the shrinkage at the end is normal with mean s + 1.1 k d(s) and deviation 0.1 + 0.45 k: what it did for
+    are left, the shrinkage at the end is normal with mean s + 1.1 k d(s) and deviation 0.1 + 0.4 k: what it did for
     each doubling of the steps, it will do about as much for each further one. Both numbers were chosen on runs of
     small networks of up to 3,200 steps.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from trivet.reports.monitor_record import Chance, EventRecord, Series
 from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
 
+Outlook = Literal["likely", "unlikely", "open"]
 Changes = dict[str, list[Any]]
 """Setting -> [its value, the new one], named section.key; None for absent."""
 
@@ -40,7 +41,7 @@ class Cell(Record):
     samples: int
     dim: int
     forecast: Chance | None = None
-    outlook: str | None = None
+    outlook: Outlook | None = None
     bound: Bound | None = None
     reason: str | None = None
 
@@ -56,15 +57,14 @@ class GridAxes(Record):
 class ForecastRecord(StampedRecord):
     """Forecast of one run, without cells; or of a grid: `axes` and `here` say where its cells and the settings lie.
 
-    `outlook` of a point is "likely", "unlikely" or "open"; `changes` are proposed unless it is unlikely. The numbers of
-    `bound` are means over the seeds.
+    `changes` are proposed unless a point is unlikely; the numbers of `bound` are means over the seeds.
     """
 
     config: str = ""
     steps: int | None = None
     of: int | None = None
     forecast: Chance | None = None
-    outlook: str | None = None
+    outlook: Outlook | None = None
     verdict: str = ""
     changes: list[str] = []
     bound: Bound | None = None
@@ -81,7 +81,7 @@ class TrialSteps(Record):
     changes: Changes = {}
     forecast: Chance | None = None
     sentence: str | None = None  # of the forecast
-    outlook: str | None = None
+    outlook: Outlook | None = None
     recall: list[Number] | None = None
     foreseen: bool
 
