@@ -41,7 +41,8 @@ import torch
 from torch import Tensor, nn
 
 from trivet.collapse import CollapseMonitor, Event, Forecast, diagnose
-from trivet.commands.forecast.run import bound_of, pooled
+from trivet.collapse.forecast import pooled
+from trivet.commands.forecast.run import bound_of
 from trivet.datasets import Splits, load
 from trivet.models import Embedder
 from trivet.runtime.json_numbers import as_json
@@ -233,8 +234,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         cells.setdefault(key, []).append(row)
     lines = [
         "| data, network, steps | strategy | margin | P x K | N | seeds | collapsed | alarm at step | kept | "
-        "recall@1, % | untrained | forecast, % | outlook | bound |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "recall@1, % | untrained | a point, % | kept by the forecast | outlook | bound |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (data, model, steps, strategy, margin, items, samples), found in sorted(
         cells.items(), key=lambda one: tuple(str(part).rjust(9) for part in one[0])
@@ -243,12 +244,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         full, partial = (sum(row["collapse"] == severity for row in ended) for severity in ("full", "partial"))
         alarms = [row["alarm"] for row in found if row["alarm"] is not None]
         told = [row["forecast"] for row in found if row["forecast"] is not None]
-        chance, outlook = "–", "–"
+        chance, outlook, ahead = "–", "–", "–"
         if told:
             one = pooled([Forecast(**{**each, "interval": tuple(each["interval"])}) for each in told])
             low, high = one.interval
-            chance = f"{100 * one.probability:.0f} ({100 * low:.0f} to {100 * high:.0f})"
-            outlook = "likely" if low > 0.5 else "unlikely" if high < 0.5 else "open"
+            chance, outlook = f"{100 * one.probability:.0f}", one.outlook
+            ahead = f"{one.shrinkage:.2g} ({low:.2g} to {high:.2g})"
         untrained = statistics.fmean(row["untrained_recall"] for row in ended) if ended else math.nan
         cells_of_line = [
             f"{data}, {model}, {steps}",
@@ -265,6 +266,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             ranged([100 * row["recall"] for row in ended], ".1f"),
             f"{100 * untrained:.1f}",
             chance,
+            ahead,
             outlook,
             "vacuous"
             if all(row["bound"]["vacuous"] for row in found)
@@ -290,23 +292,26 @@ def judged(rows: Sequence[dict[str, Any]]) -> str:
     full, partial = (sum(row["collapse"] == severity for row in ended) for severity in ("full", "partial"))
     alarms = [row for row in ended if row["alarm"] is not None]
     at_a_point = sum(row["collapse"] == "full" for row in alarms)
-    known = [row for row in ended if row["forecast"] is not None]
-    ends = [row["collapse"] is not None for row in known]
-    chances = [row["forecast"]["probability"] for row in known]
-    brier = statistics.fmean((chance - end) ** 2 for chance, end in zip(chances, ends, strict=True))
-    rate = statistics.fmean(ends)
-    hits = sum(chance > 0.5 and end for chance, end in zip(chances, ends, strict=True))
-    false = sum(chance > 0.5 and not end for chance, end in zip(chances, ends, strict=True))
+    counts = {
+        name: [sum(Forecast(**row["forecast"]).outlook == name for row in some) for some in _by_end(ended)]
+        for name in ("likely", "open", "unlikely")
+    }
+    told = "; ".join(
+        f"{name} for {points} of {full} points and {others} others" for name, (points, others) in counts.items()
+    )
     return "\n".join(
         [
             f"{len(ended)} runs: {full} ended as a point, {partial} collapsed in part.",
             f"Alarm of the monitor: {at_a_point} of {full} that ended as a point, {len(alarms) - at_a_point} of "
             f"{len(ended) - full} others.",
-            f"Forecast above one half after 20 steps, of the {len(known)} runs that have a forecast: {hits} of "
-            f"{sum(ends)} collapses of either kind, {false} of {len(ends) - sum(ends)} others; Brier score "
-            f"{brier:.3f}, of the rate alone {rate * (1 - rate):.3f}.",
+            f"Forecast of a point after 20 steps: {told}.",
         ]
     )
+
+
+def _by_end(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The runs that ended as a point, and the others."""
+    return [row for row in rows if row["collapse"] == "full"], [row for row in rows if row["collapse"] != "full"]
 
 
 def page(rows: Sequence[dict[str, Any]], command: str) -> str:
@@ -315,7 +320,7 @@ def page(rows: Sequence[dict[str, Any]], command: str) -> str:
         "# Collapse over the shape of the batch\n\n"
         f"`{command}`, {days[0]} to {days[-1]}, torch {rows[-1]['torch']}, one thread, no GPU: "
         f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes of training. Mean over the seeds, in brackets the "
-        "least and the largest; the forecast with its interval of 90 %.\n\n"
+        "least and the largest; kept by the forecast with its interval of 90 %.\n\n"
         f"{judged(rows)}\n\n{table(rows)}\n"
     )
 

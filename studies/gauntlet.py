@@ -28,8 +28,7 @@ import torch
 
 import pages
 from pages import share, table
-from trivet.collapse import CollapseMonitor
-from trivet.collapse import batch_risk
+from trivet.collapse import CollapseMonitor, batch_risk
 from trivet.collapse.monitor import FIRST, SERIES
 from trivet.datasets import DataConfig, Dataset, Splits, load
 from trivet.distances import as_classes
