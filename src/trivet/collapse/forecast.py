@@ -70,8 +70,8 @@ class Forecast:
                 f"({chance}){near}"
             )
         else:
-            parts = (self.interval[0], self.shrinkage, self.interval[1])
-            low, middle, high = (digits(float(f"{100 * value:.2g}")) for value in parts)
+            values = (self.interval[0], self.shrinkage, self.interval[1])
+            low, middle, high = (digits(float(f"{100 * value:.2g}")) for value in values)
             text = (
                 f"{_TITLES[self.outlook]}: after {done:,} steps the trend leads, at step {self.end:,}, to a mean "
                 f"distance of items of {middle} % of that at the start (90 % interval {low} to {high} %), and with a "
@@ -100,10 +100,10 @@ def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) ->
         return None
     done = at[-1] - at[0] + 1
     half = max(0, bisect_left(at, at[0] + done / 2) - 1)
-    kept = [settled(distances, place) / distances[0] for place in (half, len(at) - 1)]
-    if not all(map(math.isfinite, kept)):
+    ratios = [settled(distances, check) / distances[0] for check in (half, len(at) - 1)]
+    if not all(map(math.isfinite, ratios)):
         return None
-    before, now = (math.log2(max(factor, LEAST)) for factor in kept)
+    before, now = (math.log2(max(factor, LEAST)) for factor in ratios)
     end = max(done, 2 * done if steps is None else steps - at[0])
 
     point = math.log2(THRESHOLDS["gone"].value)
