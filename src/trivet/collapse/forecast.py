@@ -59,7 +59,7 @@ class Forecast:
 
     @property
     def sentence(self) -> str:
-        """What is foreseen, or that nobody sees so far; then what this does not speak of."""
+        """Forecast in words: what is foreseen, or up to where nothing points to a point; then what it leaves open."""
         done, chance = self.step + 1, f"{100 * self.probability:.0f} %"
         if self.outlook == "open":
             unit = 10 ** max(0, len(str(self.until)) - 2)
