@@ -207,7 +207,7 @@ def test_without_labels_nothing_is_known_of_classes() -> None:
     named = rejection(queries, outside, gallery, labels=labels)
     for name, ends in found.intervals().items():
         other = named.intervals()[name]["queries"]
-        # The same queries, drawn in another order.
+        # Queries of a class are alike there.
         assert ends["queries"].low == pytest.approx(other.low, abs=0.05)
     lone = rejection(QUERIES[:2], np.array([True, False]), QUERIES, labels=np.array([1, 1])).intervals()
     assert all(math.isnan(one.low) for ends in lone.values() for one in ends.values())

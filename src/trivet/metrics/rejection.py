@@ -12,15 +12,24 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.intervals import OVERS, Average, Interval, Over, check_options, middle
+from trivet.metrics.intervals import (
+    NONE,
+    OVERS,
+    Average,
+    Interval,
+    Over,
+    Variance,
+    check_options,
+    share_interval,
+    variance_of_mean,
+)
 from trivet.metrics.nearest import along, nearest_allowed
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.protocols import row_numbers
 from trivet.metrics.roc import Roc, false_at
 from trivet.runtime.arrays import Floats, Integers
-from trivet.runtime.progress import steps
 
-RESAMPLES = 1000  # place the ends of a 95 % interval within about a tenth of its half width
+ACCEPTED = 0.95  # share of the queries in scope at which those out of scope are counted
 
 
 @dataclass(frozen=True)
@@ -47,22 +56,35 @@ class Rejection:
         """Label -> AUROC of the queries in scope of that class against all out of scope; empty without labels."""
         return self.scores.per_class()
 
-    def intervals(
-        self, average: Average = "micro", *, level: float = 0.95, seed: int = 0
-    ) -> dict[str, dict[str, Interval]]:
-        """Measure -> percentile bootstrap intervals over "queries" and over "classes", of a gallery that stays.
+    def intervals(self, average: Average = "micro", *, level: float = 0.95) -> dict[str, dict[str, Interval]]:
+        """Measure -> intervals over "queries" and over "classes", of a gallery that stays.
 
-        Queries in scope and queries out of scope are drawn each within their own kind. Over "classes" those in scope
-        are drawn as whole classes, and those out of scope, which are of none, one by one; without labels that interval
-        is NaN, as is one with fewer than two units in scope. With "macro" there is the mean of the AUROC of the classes
-        alone.
+        Over "classes" those in scope vary as whole classes, and those out of scope, which are of none, each on its own.
+        Without labels that interval is NaN, as is one with fewer than two units of either kind; it has no width where
+        all distances tie. With "macro" there is the mean of the AUROC of the classes alone.
+
+        Source:
+            DeLong, DeLong, Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
+            characteristic curves", Biometrics 1988 (the variance of AUROC).
         """
         check_options(average, level)
-        names = ("auroc", "fpr_at_95_tpr") if average == "micro" else ("auroc",)
-        drawn = {over: self.scores.resampled(over, average, seed) for over in OVERS}
+        if average == "macro" and self.macro is None:
+            return {"auroc": dict.fromkeys(OVERS, NONE)}
+        measures = {"auroc": self.auroc if average == "micro" else self.macro}
+        if average == "micro":
+            measures["fpr_at_95_tpr"] = self.fpr_at_95_tpr
+        units = min(self.in_scope, self.out_of_scope)
+        if self.scores.groups == 1 and units > 1:
+            return {name: dict.fromkeys(OVERS, Interval(value or 0, value or 0)) for name, value in measures.items()}
+        variances = {over: self.scores.variances(over, average) for over in OVERS}
         return {
-            name: {over: middle(values[:, column], level=level) for over, values in drawn.items()}
-            for column, name in enumerate(names)
+            name: {
+                over: share_interval(
+                    value or 0.0, float(of.values[number]), degrees=of.degrees, units=units, level=level
+                )
+                for over, of in variances.items()
+            }
+            for number, (name, value) in enumerate(measures.items())
         }
 
 
@@ -79,34 +101,45 @@ class RejectionScores:
     def per_class(self) -> dict[Any, float]:
         if self.sizes is None or self.labels is None:
             return {}
-        accepted = self._up_to(self.outside, None)
-        farther = 1 - (accepted[:-1] + accepted[1:])[self.inside] / (2 * len(self.outside))
-        means = np.add.reduceat(farther, np.cumsum(self.sizes) - self.sizes) / self.sizes
+        means = np.add.reduceat(self._farther(), np.cumsum(self.sizes) - self.sizes) / self.sizes
         return dict(zip(self.labels.tolist(), means.tolist(), strict=True))
 
-    def resampled(self, over: Over, average: Average, seed: int) -> Floats:
-        """AUROC and FPR at 95 % TPR `(RESAMPLES, 2)`; NaN with fewer than two units, or without labels for them."""
-        values = np.full((RESAMPLES, 2), math.nan)
-        if self.sizes is None and (over == "classes" or average == "macro"):
-            return values
+    def variances(self, over: Over, average: Average) -> Variance:
+        """Variance of AUROC and of FPR at 95 % TPR, that over queries in scope plus that over those out of scope.
+
+        The first vary by the share of queries out of scope that is farther than each; FPR by whether each is accepted,
+        times the slope of the curve there. The others likewise, by the (weighted) share that is nearer, and by whether
+        each is accepted. Degrees of freedom: Welch's.
+        """
         sizes = np.array([len(self.inside)]) if self.sizes is None else self.sizes
-        if (len(sizes) if over == "classes" else len(self.inside)) < 2:
-            return values
-        weights = np.ones(len(self.inside)) if average == "micro" else 1 / np.repeat(sizes, sizes)
-        units = np.arange(len(sizes) if over == "classes" else len(self.inside))
-        # With "macro" as many queries of each class are drawn as it has.
-        first, spans = np.zeros(len(units), np.int64), np.full(len(units), len(units))
-        if over == "queries" and average == "macro":
-            first, spans = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes)
-        generator, others = np.random.default_rng(seed), len(self.outside)
-        for number in steps(range(RESAMPLES), f"bootstrap of {len(units)} {over}"):
-            known = np.bincount(first + generator.integers(spans), minlength=len(units))
-            unknown = np.bincount(generator.integers(others, size=others), minlength=others).astype(np.float64)
-            true = self._up_to(self.inside, weights * (known if over == "queries" else np.repeat(known, sizes)))
-            false = self._up_to(self.outside, unknown)
-            area = np.diff(false) @ (true[1:] + true[:-1]) / (2 * true[-1] * false[-1])
-            values[number] = area, false_at(true, false, 0.95)
-        return values
+        classes = np.repeat(np.arange(len(sizes)), sizes)
+        weights = np.ones(len(classes)) if average == "micro" else 1 / sizes[classes]
+        true, false = self._up_to(self.inside, weights), self._up_to(self.outside, None)
+        limit = int(np.searchsorted(true / true[-1], ACCEPTED, side="left")) - 1  # the group at which so many are
+        spread = math.sqrt(ACCEPTED * (1 - ACCEPTED) / len(self.inside))
+        ends = max(0.5, ACCEPTED - spread), min(1.0, ACCEPTED + spread)
+        low, high = (false_at(true, false, end) for end in ends)
+        slope = (high - low) / (ends[1] - ends[0])
+        nearer = (true[1:] + true[:-1])[self.outside] / (2 * true[-1])
+        known = variance_of_mean(
+            np.stack([self._farther(), slope * (self.inside <= limit)], axis=1), classes, over=over, average=average
+        )
+        unknown = variance_of_mean(
+            np.stack([nearer, self.outside <= limit], axis=1),
+            np.zeros(len(self.outside), np.int64),
+            over="queries",
+            average="micro",
+        )
+        values = known.values + unknown.values
+        both = [(of.values[0], of.degrees) for of in (known, unknown)]
+        parts = sum(value**2 / degrees for value, degrees in both)
+        degrees = float(values[0] ** 2 / parts) if parts > 0 else known.degrees
+        return Variance(values, degrees, known.units)
+
+    def _farther(self) -> Floats:
+        """Share of the queries out of scope that is farther than each in scope, a tie counting half."""
+        accepted = self._up_to(self.outside, None)
+        return np.asarray(1 - (accepted[:-1] + accepted[1:])[self.inside] / (2 * len(self.outside)))
 
     def _up_to(self, ranks: Integers, weights: Floats | None) -> Floats:
         """`(T + 1,)` the weight of the queries accepted, from none to all."""

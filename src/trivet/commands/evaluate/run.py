@@ -51,7 +51,7 @@ from trivet.io.overwrite_guard import PER_CLASS
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import OVERS, Average, interval_json, intervals_json
+from trivet.metrics.intervals import AVERAGES, OVERS, interval_json, intervals_json
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Retrieval
@@ -59,8 +59,6 @@ from trivet.metrics.tie_expectations import FULL_RANKING
 from trivet.reports.measures import finite
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
-
-AVERAGES: tuple[Average, Average] = ("micro", "macro")
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +263,7 @@ def _evaluate(
         level = next(iter(labels))
         known = gallery.select(~options["junk"]) if request.junk is not None else gallery
         rejected = _reject(sets, known, labels[level], names[level])
-        record.rejection = _rejection_record(rejected, seed)
+        record.rejection = _rejection_record(rejected)
     record.seconds = round(time.perf_counter() - began, 3)
     return Evaluation(
         record=record,
@@ -293,7 +291,7 @@ def _reject(sets: QueriesAndGallery, known: Vectors, labels: np.ndarray, names: 
     return replace(result, scores=replace(result.scores, labels=np.array(names)[result.scores.labels]))
 
 
-def _rejection_record(measured: Rejection, seed: int) -> RejectionRecord:
+def _rejection_record(measured: Rejection) -> RejectionRecord:
     record = RejectionRecord(
         auroc=measured.auroc,
         fpr_at_95_tpr=measured.fpr_at_95_tpr,
@@ -301,9 +299,7 @@ def _rejection_record(measured: Rejection, seed: int) -> RejectionRecord:
         out_of_scope=measured.out_of_scope,
         macro={"auroc": measured.macro},
     )
-    record.intervals, record.macro_intervals = (
-        intervals_json(measured.intervals(average, seed=seed)) for average in steps(AVERAGES, "intervals")
-    )
+    record.intervals, record.macro_intervals = (intervals_json(measured.intervals(average)) for average in AVERAGES)
     return record
 
 
