@@ -132,8 +132,8 @@ class RejectionScores:
         )
         values = known.values + unknown.values
         both = [(of.values[0], of.degrees) for of in (known, unknown)]
-        parts = sum(value**2 / degrees for value, degrees in both)
-        degrees = float(values[0] ** 2 / parts) if parts > 0 else known.degrees
+        terms = sum(value**2 / degrees for value, degrees in both)
+        degrees = float(values[0] ** 2 / terms) if terms > 0 else known.degrees
         return Variance(values, degrees, known.units)
 
     def _farther(self) -> Floats:
