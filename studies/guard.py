@@ -712,6 +712,11 @@ def trace(run: Run, places: Mapping[str, str]) -> dict[str, Any]:
 # What became of it.
 
 
+def result_of(values: Mapping[str, Any]) -> ProbeResult:
+    """A result as a run left it; those trained before 27 November have no mean distance."""
+    return ProbeResult.from_json({"mean_distance": None, **values})
+
+
 def fate(traced: Mapping[str, Any], best: float) -> str:
     """The outcome of a run on items that no monitor sees; `best` is the recall@1 of the best plain run of its task.
 
@@ -721,8 +726,8 @@ def fate(traced: Mapping[str, Any], best: float) -> str:
     better than chance. harmless: a narrow cone that cost less than 5 points; such runs are not counted. Otherwise
     healthy, however well it did.
     """
-    start, end = (ProbeResult.from_json(traced["checks"][place]) for place in (0, -1))
-    own = max(ProbeResult.from_json(one).score for one in traced["checks"])
+    start, end = (result_of(traced["checks"][place]) for place in (0, -1))
+    own = max(result_of(one).score for one in traced["checks"])
     lost = best - end.score >= HARM
     if not traced["finite"]:
         return "network-collapse"
@@ -740,7 +745,7 @@ def fate_beside_start(traced: Mapping[str, Any]) -> str:
     network-collapse: by `trivet.collapse.rules` at the last two looks; or not finite. class-collapse: as in
     `fate`, whatever the best run. harm: as there. Otherwise healthy, also where another setting did better.
     """
-    start, *rest = (ProbeResult.from_json(one) for one in traced["checks"])
+    start, *rest = (result_of(one) for one in traced["checks"])
     tracker, end = ProbeTracker(), rest[-1]
     tracker.levels = [np.array(one) for one in traced["classes"]]
     for one in (start, *rest[-2:]):
@@ -765,7 +770,7 @@ def _harmed(start: ProbeResult, end: ProbeResult, levels: Sequence[np.ndarray]) 
 def lost_at(traced: Mapping[str, Any], *, for_good: bool) -> int | None:
     """The first look 5 points of recall@1 below the best before it; for good: it never recovers."""
     best, found = 0.0, None
-    for one in map(ProbeResult.from_json, traced["checks"]):
+    for one in map(result_of, traced["checks"]):
         if best - one.score < LOST:
             found = None if for_good else found
         elif found is None:
@@ -791,7 +796,7 @@ def replayed(traced: Mapping[str, Any]) -> dict[str, Any]:
         name: [float("nan") if value is None else value for value in values]
         for name, values in traced["probed"]["series"].items()
     }
-    checks = {one["step"]: ProbeResult.from_json(one) for one in traced["probe"]["checks"]}
+    checks = {one["step"]: result_of(one) for one in traced["probe"]["checks"]}
     judge = Replay(checks, int(series["step"][-1]) + 1)
     probing = judge.probing
     probing.levels = [np.array(one) for one in traced["probe"]["classes"]]
@@ -817,7 +822,7 @@ def closing_outcome(traced: Mapping[str, Any], sentence: str) -> str:
     Where it says above or below the start, they must have moved that way; else it is wrong. Where it cannot tell, they
     must have moved by less than 5 points or by no more than chance; else it left open what they show.
     """
-    start, end = (ProbeResult.from_json(traced["checks"][place]) for place in (0, -1))
+    start, end = (result_of(traced["checks"][place]) for place in (0, -1))
     moved = end.score - start.score
     for word, sign in (("below", -1), ("above", 1)):
         if f"{word} its start" in sentence:
@@ -832,7 +837,7 @@ def closing_outcome(traced: Mapping[str, Any], sentence: str) -> str:
 def with_fates(traces: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same with "fate", "best" of the task, also of the rows of earlier runs, and "end"."""
     best: dict[str, float] = {row["task"]: row["best"] for row in earlier}
-    ends = [ProbeResult.from_json(traced["checks"][-1]).score for traced in traces]
+    ends = [result_of(traced["checks"][-1]).score for traced in traces]
     for traced, end in zip(traces, ends, strict=True):
         best[traced["task"]] = max(best.get(traced["task"], 0.0), end)
     return [

@@ -236,7 +236,7 @@ def comparison_text(comparison: Comparison, level: str) -> str:
     change = f"{100 * abs(comparison.difference):.1f} points {'less' if comparison.difference < 0 else 'more'}"
     return (
         f"recall@1{by} {100 * comparison.score:.1f} %, against {100 * comparison.reference_score:.1f} % of "
-        f"{in_words(comparison.reference)}: {change} (Student's t {_points(comparison.low)} to "
+        f"{in_words(comparison.reference)}: {change} (interval {_points(comparison.low)} to "
         f"{_points(comparison.high)})"
     )
 

@@ -39,7 +39,7 @@ CHOOSING = 0.95  # confidence of the intervals by which two results are compared
 LEVELS = "the labels", "the finer classes"  # in a sentence
 FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
-SHAPE = ("first_axis", "spots", "precision")  # the numbers of a result that no series has
+SHAPE = ("mean_distance", "first_axis", "spots", "precision")  # the numbers of a result that no series has
 
 
 class ItemScores(NamedTuple):
@@ -64,6 +64,7 @@ class ProbeResult:
     recall: float  # recall@1 at the level of the labels, in [0, 1], each item against all others
     fine_recall: float  # the same at the finer level; NaN without one
     relative_spread: float  # deviation from the centre over the norm, in [0, 1]
+    mean_distance: float  # of all pairs
     first_axis: float  # share of the variance along one line, in [0, 1]
     spots: float  # occupied ones, counted widely, over the effective number of classes
     precision: float  # eps of the dtype that the embedding came in
@@ -90,6 +91,7 @@ class ProbeResult:
         return EmbeddingShape(
             relative_spread=self.relative_spread,
             precision=self.precision,
+            shrinkage=self.mean_distance / start.mean_distance if start.mean_distance > 0 else None,
             narrowing=self.relative_spread / start.relative_spread if start.relative_spread > 0 else None,
             first_axis=self.first_axis if start.first_axis <= THRESHOLDS["line"].value else None,
             spots=self.spots if start.spots >= THRESHOLDS["spots"].value else None,
@@ -121,7 +123,8 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
     recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
     total = points.square().sum()
     distances, same = squared.sqrt(), alike[0]
-    within = distances[same & ~torch.eye(len(points), dtype=torch.bool)].mean()
+    others = ~torch.eye(len(points), dtype=torch.bool)
+    within = distances[same & others].mean()
     between = distances[~same].mean()
     sizes = np.bincount(levels[0]) / len(points)
     values = singular_values(points)
@@ -131,6 +134,7 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
         recall=recall,
         fine_recall=fine_recall,
         relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
+        mean_distance=float(distances[others].mean()),
         first_axis=float(values[0] ** 2 / (values**2).sum()) if values.any() else 0.0,
         spots=occupied_spots(points, within=WIDE_SPOT) * float((sizes**2).sum()),
         precision=torch.finfo(kind).eps,
@@ -399,7 +403,8 @@ class ProbeTracker:
             where += f"{'below' if change.worse else 'above'} its start"
         else:
             gain = 100 * change.difference
-            where = f"as it began, as far as can be told ({gain:+.1f} points, {low:+.1f} to {high:+.1f})"
+            where = f"as it began{' or lower' if change.doubtful else ''}, as far as can be told "
+            where += f"({gain:+.1f} points, {low:+.1f} to {high:+.1f})"
         text = (
             f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "
             f"{start.step}, {100 * now.score:.1f} % at step {now.step}"

@@ -111,8 +111,8 @@ def _narrowed(shape: EmbeddingShape) -> bool:
 
     An origin far away, a smaller scale, or as narrow before, is no loss.
     """
-    limits = (shape.shrinkage, THRESHOLDS["shrunk"].value), (shape.narrowing, THRESHOLDS["narrowed"].value)
-    return all(ratio is None or ratio < limit for ratio, limit in limits)
+    limit = THRESHOLDS["narrowed"].value
+    return all(ratio is None or ratio < limit for ratio in (shape.shrinkage, shape.narrowing))
 
 
 def _shapes(shape: EmbeddingShape) -> Iterator[tuple[str, Severity, str]]:

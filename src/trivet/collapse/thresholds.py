@@ -52,7 +52,9 @@ THRESHOLDS: dict[str, Threshold] = {
     ),
     "point": Threshold(0.01, "relative_spread", "below: all items are at one point", _KNOWN),
     "cone": Threshold(0.1, "relative_spread", "below: all items lie in a narrow cone", _KNOWN),
-    "narrowed": Threshold(0.5, "reference_spread", "below: items are nearer beside their norms", _OURS),
+    "narrowed": Threshold(
+        0.5, "reference_spread and reference_shrinkage", "both below, where they are known: items came closer", _OURS
+    ),
     "gone": Threshold(0.05, "reference_shrinkage", "below, and narrowed: the embedding shrank to a point", _RULE),
     "shrunk": Threshold(0.25, "reference_shrinkage", "below, and narrowed: the embedding shrank", _RULE),
     "line": Threshold(

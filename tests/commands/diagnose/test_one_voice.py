@@ -41,6 +41,7 @@ FATES: dict[str, tuple[np.ndarray, str, str]] = {
     "class means": (MEANS + 0.5 * NOISE, "spread-out", "equal"),
     "a little noise": (START + 0.35 * RANDOM.standard_normal(START.shape), "spread-out", "open"),
     "noise": (1e-3 * (START + 2 * NOISE), "worse-than-reference", "worse"),
+    "noise, shifted": (50 + START + 2 * NOISE, "worse-than-reference", "worse"),
     "another order": (RANDOM.permutation(START), "no-better-than-chance", "chance"),
     "classes on points": (MEANS + 1e-3 * NOISE, "class-collapse", "equal"),
     "less noise": (START, "healthy", "better"),
@@ -48,8 +49,8 @@ FATES: dict[str, tuple[np.ndarray, str, str]] = {
 REFERENCES = {"less noise": START + NOISE}
 # What each shows of the outcome: the result of a run, `trivet compare`, the last sentence of the monitor.
 SHOWN = {
-    "equal": ("Training made no clear difference: ", "open", "ends as it began"),
-    "open": ("Training may have made it worse: ", "open", "ends as it began"),
+    "equal": ("Training made no clear difference: ", "open", "ends as it began, as"),
+    "open": ("Training may have made it worse: ", "open", "ends as it began or lower, as"),
     "worse": ("Training made it worse: ", "worse", "below its start"),
     "chance": ("No better than chance: ", "worse", "below its start"),
     "better": ("Training helped: ", "better", "above its start"),
