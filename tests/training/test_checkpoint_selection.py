@@ -152,7 +152,7 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     (tone, line), *others = result_lines(record)
     assert tone == "warn"
     where = "on classes held out (validation, 4 classes, among 72 training items)"
-    assert line.startswith(f"Training did not help {where}; the model is the raw vectors: ")
+    assert line.startswith(f"No step had a higher MAP@R {where}; the model is the raw vectors.")
     assert " In the table of validation its items are only among themselves. The row “trained” in the tables is" in line
     # Patience was 1, and the first look found nothing higher.
     assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")

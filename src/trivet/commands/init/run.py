@@ -286,7 +286,7 @@ def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
     proposal.put("training", values["training"], steps)
     proposal.put("evaluation", values["evaluation"])
     if "choosing" in values:
-        proposal.put("choosing", values["choosing"], "the vectors as they are, if no step is better beyond doubt")
+        proposal.put("choosing", values["choosing"], "the vectors as they are, if no step is surely better")
     return splits
 
 
@@ -325,7 +325,7 @@ def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Imag
     if tested > MANY_CLASSES:
         proposal.put("evaluation", {"nmi_plus": 2}, f"clusters per class; more take long with {tested:,}")
     if choosable:
-        proposal.put("choosing", {"keep": "best"}, "the best step; the start, if none is better beyond doubt")
+        proposal.put("choosing", {"keep": "best"}, "the best step; the start, if none is surely better")
     return splits
 
 

@@ -232,11 +232,11 @@ def choice_line(record: RunRecord) -> str | None:
     elif choice.step == 0:
         highest = _highest(choice)
         if highest is first:
-            text = f"Training did not help {where}; {model}: no step had a higher {measure}."
+            text = f"No step had a higher {measure} {where}; {model}."
         else:
             doubt = "fewer nearest neighbours were right" if (highest.low or 0) > 0 else "that may be chance"
             text = f"{measure} was {_percent(highest.value)} at step {number(highest.step)}, {before}, but {doubt}."
-            text = f"{_capital(model)}; {where} {text}" if last else f"Training did not help {where}; {model}: {text}"
+            text = f"{_capital(model)}; {where} {text}"
     elif not last:
         text = f"The model is that of step {number(best.step)}, the best {where}"
         text += f": {measure} {_percent(best.value)}, {before} training."
