@@ -34,8 +34,8 @@ MNIST and heads on vectors, well and badly trained; their fate is measured on it
 the record should name. Needs what real-verdicts needs.
 
 equal-twins: how often one of two embeddings that are as good as each other is called worse. Linear heads on the pixels
-of MNIST and Omniglot that differ in the seed alone, on classes they were not trained on; and Gaussian clusters with
-noise of their own.
+of MNIST and Omniglot that differ in the seed alone, on classes they were not trained on; Gaussian clusters with
+noise of their own; and the designs of intervals.py, of the same classes and of others, by recall@1 and by MAP@R.
 
 equal-encoders: the same of different encoders that are as good as each other over all classes, compared on five or
 eight of them, equal_encoders.py. Needs what real-verdicts needs.
@@ -70,6 +70,7 @@ import pages
 import trivet
 from equal_encoders import subsets
 from fates import FAMILIES
+from intervals import NOISE, designs
 from pages import table
 from real_fates import apply, features_of
 from real_fates import fates as real_fates
@@ -101,7 +102,7 @@ from trivet.training.embed_dataset import embed, raw_inputs
 from trivet.training.loop import Batches, Learner, fit, step_seed
 
 TRIALS = 200
-TWINS, JITTERED = 8, 250
+TWINS, JITTERED, DESIGNED = 8, 250, 100
 DRAWS, DRAWN = 12, 1500  # of a data set, of whose classes the modes are counted
 DEVICES = (0.5, 1.0, 2.0)  # how far a second device moves items, over their mean distance from the middle
 MEASURES = (
@@ -646,6 +647,20 @@ def equal_twins(_: Path) -> Row:
             told += [compare([x], [y], reference="", level="").worse for x, y in ((a, b), (b, a))]
             recalls.append(a.mean()["recall@1"])
         about = {"of": "clusters with noise", "classes": classes, "recalls": [min(recalls), max(recalls)]}
+        rows.append(about | {"pairs": len(told), "told": sum(told)})
+        print(rows[-1], flush=True)
+    for number, (name, draw) in enumerate(designs().items()):
+        told, recalls = [], []
+        for seed in range(DESIGNED):
+            random = np.random.default_rng((2026, number, seed))
+            points, labels = draw(random, bool(seed % 2))  # of the same classes, or of others
+            a, b = (
+                retrieve(points + NOISE * points.std() * random.normal(size=points.shape), labels) for _ in range(2)
+            )
+            for measure in ("recall@1", "map@r"):
+                told += [compare([x], [y], reference="", level="", measure=measure).worse for x, y in ((a, b), (b, a))]
+            recalls.append(a.mean()["recall@1"])
+        about = {"of": name, "classes": len(np.unique(labels)), "recalls": [min(recalls), max(recalls)]}
         rows.append(about | {"pairs": len(told), "told": sum(told)})
         print(rows[-1], flush=True)
     return {"rows": rows}
