@@ -170,7 +170,8 @@ NO_BREAK = HELPED.replace(" %", "\u00a0%")
 
 def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:
     """MAP@R beside a reference."""
-    return {"reference": reference, "level": "digit", "map_at_r": 0.067, "reference_map_at_r": 0.17, "worse": worse}
+    scores = {"map_at_r": 0.067, "reference_map_at_r": 0.17, "difference": -0.103, "low": -0.12, "high": -0.08}
+    return scores | {"reference": reference, "level": "digit", "worse": worse}
 
 
 def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
@@ -178,8 +179,8 @@ def test_a_lower_map_at_r_stands_before_what_is_good(tmp_path: Path) -> None:
     section = {"verdicts": [{"kind": "spread-out"}], "measures": {"rankings": rows}}
     record = compared(0.9, untrained=(0.8, "better")) | {"diagnosis": {"unseen": section}}
     said = (
-        "The nearest item is found as often, but less of its class: unseen by digit (MAP@R 6.7 %, against 17.0 % of "
-        "the zero-shot backbone and 17.0 % of the untrained network)."
+        "Fewer of all items of a class are found: unseen by digit (MAP@R 6.7 %, against 17.0 % of the zero-shot "
+        "backbone and the untrained network: −10.3 points, −12.0 to −8.0)."
     )
     assert result_lines(RunRecord.read(record)) == [("warn", said.replace(" %", "\u00a0%")), ("good", NO_BREAK)]
     text = page_text(record, tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
-from trivet.reports.diagnosis_record import RecallComparison
+from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import SAMPLED, named
 from trivet.reports.page import number, percent, points
@@ -177,10 +177,9 @@ def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
                 if comparison.level == level and comparison.worse
             ]
             if lower:
-                against = [(row.reference_map_at_r, row.reference) for row in lower]
-                others = [f"{_percent(value)} of {_reference(name)}" for value, name in against]
-                lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0].map_at_r)}, against {_list(others)})")
-    prefix = "The nearest item is found as often, but less of its class: "
+                against = _against([(row, row.reference_map_at_r) for row in lower])
+                lower_in.append(f"{split} by {level} (MAP@R {_percent(lower[0].map_at_r)}, against {against})")
+    prefix = "Fewer of all items of a class are found: "
     return [("warn", f"{prefix}{', '.join(lower_in)}.")] if lower_in else []
 
 
@@ -342,14 +341,23 @@ def _judged(compared: Sequence[Compared], measure: str) -> Helped:
         (item.value, item.reference_value) if isinstance(item, ChosenCompared) else (item.recall, item.reference_recall)
         for item in compared
     ]
-    against: dict[str, list[str]] = {}  # a network that begins as its inputs has their numbers
-    for item, (_, reference) in zip(compared, scores, strict=True):
-        if item in lost or not lost:
-            change = f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
-            against.setdefault(f"{_percent(reference)} of {{}}: {change}", []).append(_reference(item.reference))
-    numbers = "; ".join(text.format(_list(names)) for text, names in against.items())
+    numbers = _against(
+        [(item, reference) for item, (_, reference) in zip(compared, scores, strict=True) if item in lost or not lost]
+    )
     name = f"{RECALL} " if measure == RECALL else ""
     return Helped(tone, words, f" ({name}{_percent(scores[0][0])}, against {numbers})", measure)
+
+
+def _against(compared: Sequence[tuple[RecallComparison | RankingComparison | ChosenCompared, float | None]]) -> str:
+    """Scores of references with the difference and its interval; those that are alike together.
+
+    A network that begins as its inputs has their numbers.
+    """
+    names: dict[str, list[str]] = {}
+    for item, score in compared:
+        change = f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
+        names.setdefault(f"{_percent(score)} of {{}}: {change}", []).append(_reference(item.reference))
+    return "; ".join(text.format(_list(those)) for text, those in names.items())
 
 
 def _reference(name: str) -> str:
