@@ -478,8 +478,8 @@ def coverage() -> Iterator[str]:
     verification = ("roc", "tar", "eer", "accuracy", "verification")
     items, classes = (found(over, "coverage", *retrieval) for over in ("queries", "classes"))
     yield (
-        f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and for "
-        f"other classes ({min(classes):.0f} to {max(classes):.0f} %)"
+        f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and "
+        f"{fmean(classes):.0f} % for other classes ({min(classes):.0f} to {max(classes):.0f} %)"
     )
     ends = [
         f"{min(values):.0f} to {max(values):.0f} %"
