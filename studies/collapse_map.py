@@ -17,7 +17,8 @@ random weights (Xuan): Adam at 0.001 is our choice.
 kept: the mean distance of the held-out images after training over that before; the statistics of batch norm, which an
 untrained network lacks, are first taken from 2,000 training images. verdict: of `trivet.collapse.diagnose`, beside the
 embedding before. alarm: the first step at which the monitor of `trivet train` says that the network collapses.
-forecast: of `trivet forecast`, from the first 20 steps. Its rule was not chosen on these runs.
+forecast: of `trivet forecast`, from the first 20 steps. Its rule was not chosen on these runs, which are older: their
+first steps were made again. In some of ResNet-18 these differ from those of the run.
 """
 
 from __future__ import annotations

@@ -124,6 +124,9 @@ LONG = tuple(replace(setting, rate=setting.rate / 3, steps=3200) for setting in 
 _CLINC = {"name": "vectors", "path": "{vectors}/clinc150_minilm.npz", "levels": ["intent"]}
 _DIGITS, _FASHION = {"name": "digits", "level": "digit"}, {"name": "fashion-mnist", "level": "item", "image_size": 14}
 _MLP = {"name": "mlp", "embedding_dim": 32}
+_MNIST = {"name": "mnist", "level": "digit", "image_size": 14}
+_OMNIGLOT = {"name": "omniglot", "level": "alphabet", "image_size": 14}
+_BANKING = {"name": "vectors", "path": "{vectors}/banking77_minilm.npz", "levels": ["intent"]}
 _HARD = {"name": "nca", "positives": "hard", "negatives": "hard"}
 _FINE = (
     Setting("easy positives, semi-hard", _triplet("easy", "semihard", 0.1), "none", 5e-4, steps=800),
@@ -268,7 +271,48 @@ SETS: dict[str, tuple[tuple[Task, tuple[Setting, ...]], ...]] = {
             ),
         ),
     ),
-}
+    "later": tuple(
+        (
+            task,
+            (
+                Setting("margin 0", _plain("hard", "hard"), ends[0], 5e-4, steps=700, model=_BARE),
+                Setting("margin 0, rate 1e-4", _plain("hard", "hard"), ends[1], 1e-4, steps=800, model=_BARE),
+                Setting("2 dimensions", _triplet("hard", "hard"), ends[2], 3e-4, steps=500, model={"embedding_dim": 2}),
+                Setting("random, semi-hard", _triplet("random", "semihard"), "none", 5e-4, steps=500),
+                Setting("supervised contrastive", {"name": "supcon"}, "none", steps=400),
+            ),
+        )
+        for task, ends in (
+            (
+                Task("digits, conv2, 40 % wrong", _DIGITS, {"name": "conv2", "embedding_dim": 24}, ((6, 5), (6, 16)), 0.4),
+                ("point", "point", "collapse"),
+            ),
+            (
+                Task("mnist, parity, mlp", _MNIST | {"level": "parity"}, _MLP, ((2, 10), (2, 50))),
+                ("point", "none", "point"),
+            ),
+            (
+                Task("clinc, domains, linear", _CLINC | {"levels": ["domain", "intent"], "level": "domain"},
+                     {"name": "linear", "embedding_dim": 48}, ((6, 6), (10, 14))),
+                ("none", "none", "point"),
+            ),
+            (
+                Task("banking, mlp, 30 % wrong", _BANKING, {"name": "mlp", "embedding_dim": 16}, ((8, 4), (24, 5)), 0.3),
+                ("point", "point", "collapse"),
+            ),
+            (
+                Task("fashion, groups, conv3", _FASHION | {"level": "group"}, {"name": "conv3", "embedding_dim": 20},
+                     ((4, 5), (4, 20)), 0.2),
+                ("point", "none", "point"),
+            ),
+            (
+                Task("omniglot, characters, mlp", _OMNIGLOT | {"level": "character"}, {"name": "mlp", "embedding_dim": 40},
+                     ((16, 3), (64, 3))),
+                ("point", "none", "point"),
+            ),
+        )
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,24 @@ def guard() -> Iterator[str]:
     )
 
 
+def forecasts() -> Iterator[str]:
+    sets = results(STUDIES / "forecast_fates.json")["sets"]
+    new, shapes = sets["test"], sets["map"]
+    unlikely, unclear, likely = ((points, count) for _, _, count, points, _ in new["bins"])
+    yield (
+        f"of {new['runs']} runs that were written down before, on other data, networks and settings than its two "
+        f"numbers were chosen on, {new['point']} ended as a point, {new['slow']} of them later than at a quarter of "
+        f"the steps: AUROC {new['auroc']:.3f}, of the late ones {new['auroc_slow']:.3f}. Of the {likely[1]} "
+        f"for which a point was likely {likely[0]} ended as one, of the {unclear[1]} open ones {unclear[0]}, of the "
+        f"{unlikely[1]} unlikely ones {unlikely[0]}. {new['collapsed']} were network collapses: AUROC "
+        f"{new['auroc_collapsed']:.3f}"
+    )
+    yield (
+        f"On the {shapes['runs']} runs of the [collapse map](results.md#the-shape-of-the-batch) the AUROC is "
+        f"{shapes['auroc']:.3f}"
+    )
+
+
 def gauntlet() -> Iterator[str]:
     found = results(STUDIES / "gauntlet.json")
     test = found["watch"]["test"]
@@ -524,7 +542,7 @@ def coarse_labels() -> Iterator[str]:
 
 SOURCES = {
     "README.md": (of_the_readme,),
-    "docs/collapse.md": (diagnosis, guard, gauntlet),
+    "docs/collapse.md": (diagnosis, guard, forecasts, gauntlet),
     "docs/label_noise.md": (worked_example, audits, robust),
     "docs/networks.md": (first_steps,),
     "docs/texts.md": (texts,),

@@ -114,7 +114,7 @@ def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) ->
     far = -_NORMAL.inv_cdf(UNLIKELY)
     nearer = far * UNCERTAINTY - PERSISTENCE * (now - before)  # with each doubling
     doublings = (now - point - far * NOISE) / nearer if nearer > 0 else left
-    until = done * 2 ** min(left, max(0.0, doublings))
+    until = end if doublings >= left else done * 2 ** max(0.0, doublings)
     reach = NORMAL_95 * deviation
     return Forecast(
         probability=_NORMAL.cdf((point - middle) / deviation),
