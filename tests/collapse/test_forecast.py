@@ -19,17 +19,26 @@ def series(distances: list[float], *, every: int = 1, first: int = 0) -> Series:
 
 
 @pytest.mark.parametrize("first", [0, 100], ids=["from the first step", "of a run that goes on"])
-def test_equals_its_definition(first: int) -> None:
+@pytest.mark.parametrize("grows", [False, True])
+def test_equals_its_definition(first: int, grows: bool) -> None:
     distances = [2.0, 1.9, 1.7, 1.8, 1.5, 1.3, 1.4, 1.0, 0.8, 0.9]  # ten steps were done, five of them at the fifth
+    if grows:
+        distances = [1 / distance for distance in distances]
     found = forecast(series(distances, first=first), first + 160)
-    now, half = (math.log2(median(distances[at - 2 : at + 1]) / 2) for at in (9, 4))
-    middle, deviation = now + 1.1 * (now - half) * 4, 0.1 + 0.4 * 4  # ten steps double four times
+    now, half = (math.log2(median(distances[at - 2 : at + 1]) / distances[0]) for at in (9, 4))
+    change = now - half
+    by_doubling = NormalDist(now + 1.1 * change * 4, 0.1 + 0.4 * 4)  # ten steps double four times
+    by_step = by_doubling if grows else NormalDist(now + change / 5 * 150, 0.1 + 0.4 * 4)  # which it did in five
+
+    def below(factor: float) -> float:
+        return 0.75 * by_doubling.cdf(math.log2(factor)) + 0.25 * by_step.cdf(math.log2(factor))
+
     assert found is not None
-    assert found.shrinkage == pytest.approx(2**middle)
-    assert found.interval == pytest.approx([2 ** (middle + way * 1.6448536 * deviation) for way in (-1, 1)])
-    assert found.probability == pytest.approx(NormalDist(middle, deviation).cdf(math.log2(THRESHOLDS["gone"].value)))
+    assert found.probability == pytest.approx(below(THRESHOLDS["gone"].value))
+    ends = (found.interval[0], found.shrinkage, found.interval[1])
+    assert [below(factor) for factor in ends] == pytest.approx([0.05, 0.5, 0.95])
     assert (found.step, found.end) == (first + 9, first + 160)
-    assert found.evidence == pytest.approx({"shrinkage": 2**now, "shrinkage_change": 2 ** (now - half)})
+    assert found.evidence == pytest.approx({"shrinkage": 2**now, "shrinkage_change": 2**change})
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -57,7 +66,7 @@ def test_a_point_is_unlikely_up_to_the_step_that_is_named(every: int) -> None:
         ([1.0] * 20, 20_000_000, "open"),  # nobody sees so far
         ([1 + 0.1 * i for i in range(20)], 2000, "unlikely"),
         ([0.97**i for i in range(20)], 40, "unlikely"),
-        ([0.97**i for i in range(20)], 200, "unlikely"),  # slowly: a fourth less with the last doubling
+        ([0.97**i for i in range(20)], 200, "open"),  # by the same factor with each step it would be one
         ([0.97**i for i in range(20)], 2000, "open"),
         ([0.9**i for i in range(20)], 200, "likely"),
         ([0.5**i for i in range(20)], 400, "likely"),

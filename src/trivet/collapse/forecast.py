@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
@@ -15,9 +15,10 @@ from trivet.runtime.text import digits
 
 Outlook = Literal["likely", "unlikely", "open"]
 PERSISTENCE, UNCERTAINTY = 1.1, 0.4  # chosen on the selection runs of studies/forecast_fates.py
+BY_STEP = 0.25  # weight of a shrinking that goes on with each step as it did, in place of each doubling of the steps
 NOISE = 0.1  # of log2 of the shrinkage of a batch
 UNLIKELY, LIKELY = 0.2, 0.8  # probabilities up to which a point is unlikely, and from which on it is likely
-LEAST = 2.0**-40  # shrinkages below are all the same point
+EXTREME = 40.0  # of log2 of a shrinkage, to either side: all points beyond are the same
 SCOPE = "Whether items are still told apart there, and whether classes collapse, only held-out items can show."
 _TITLES: dict[Outlook, str] = {
     "likely": "The embedding will probably shrink to a point",
@@ -85,8 +86,9 @@ def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) ->
 
     With s the shrinkage and d(s) its change while the steps done doubled last, both as log2, and k the doublings that
     are left, the shrinkage at the end is normal with mean s + 1.1 k d(s) and deviation 0.1 + 0.4 k: what it did for
-    each doubling of the steps, it will do about as much for each further one. Both numbers were chosen on runs of
-    small networks of up to 3,200 steps.
+    each doubling of the steps, it will do about as much for each further one. Both numbers were chosen on runs of small
+    networks of up to 3,200 steps. A few shrink by the same factor with each step instead. As nobody can tell these
+    apart early, where d(s) < 0 a fourth of the probability is of the mean s + 2 (2^k - 1) d(s) to which that leads.
 
     Args:
         series: name -> values, one for each check, as `CollapseMonitor.series`.
@@ -103,45 +105,68 @@ def forecast(series: Mapping[str, Sequence[float]], steps: int | None = None) ->
     ratios = [settled(distances, check) / distances[0] for check in (half, len(at) - 1)]
     if not all(map(math.isfinite, ratios)):
         return None
-    before, now = (math.log2(max(factor, LEAST)) for factor in ratios)
+    before, now = (math.log2(max(factor, 2**-EXTREME)) for factor in ratios)
     end = max(done, 2 * done if steps is None else steps - at[0])
-
+    change, left = now - before, math.log2(end / done)
     point = math.log2(THRESHOLDS["gone"].value)
-    left = math.log2(end / done)
-    middle = now + PERSISTENCE * (now - before) * left
-    deviation = NOISE + UNCERTAINTY * left
-    # Unlikely up to where the middle lies as many deviations above a point: linear in the doublings.
-    far = -_NORMAL.inv_cdf(UNLIKELY)
-    nearer = far * UNCERTAINTY - PERSISTENCE * (now - before)  # with each doubling
-    doublings = (now - point - far * NOISE) / nearer if nearer > 0 else left
-    until = end if doublings >= left else done * 2 ** max(0.0, doublings)
-    reach = NORMAL_95 * deviation
+    until = _largest(lambda doublings: below(point, doublings, now, change) <= UNLIKELY, 0.0, left)
+
+    def quantile(share: float) -> float:
+        return 2 ** _largest(lambda value: below(value, left, now, change) <= share, -EXTREME, EXTREME)
+
     return Forecast(
-        probability=_NORMAL.cdf((point - middle) / deviation),
-        shrinkage=2**middle,
-        interval=(2 ** (middle - reach), 2 ** (middle + reach)),
+        probability=below(point, left, now, change),
+        shrinkage=quantile(0.5),
+        interval=(quantile(0.05), quantile(0.95)),
         step=int(at[-1]),
         end=int(at[0] + end),
-        until=int(at[0] + until),
-        evidence={"shrinkage": 2**now, "shrinkage_change": 2 ** (now - before)},
+        until=int(at[0] + (end if until == left else done * 2**until)),
+        evidence={"shrinkage": 2**now, "shrinkage_change": 2**change},
     )
+
+
+def below(value: float, doublings: float, now: float, change: float) -> float:
+    """The probability that log2 of the shrinkage will be below a value, after some more doublings of the steps.
+
+    Args:
+        doublings: >= 0.
+        now, change: log2 of the shrinkage, and its change with the last doubling.
+    """
+    deviation = NOISE + UNCERTAINTY * doublings
+    by_doubling = PERSISTENCE * change * doublings
+    by_step = 2 * (2**doublings - 1) * change if change < 0 else by_doubling
+    weights = (1 - BY_STEP, by_doubling), (BY_STEP, by_step)
+    return sum(weight * _NORMAL.cdf((value - now - moved) / deviation) for weight, moved in weights)
+
+
+def _largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The largest number up to `high` up to which something holds, by halving; `low` where it never does."""
+    if holds(high):
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def pooled(forecasts: Sequence[Forecast]) -> Forecast:
     """The forecasts of runs with several seeds as one.
 
     The probability is the mean p of theirs, the shrinkage their geometric mean, `until` their least. As log2, the
-    interval reaches as far to each side as sqrt(h^2 + (1.645 s)^2), where h is the mean of what theirs reach there and
-    s the standard deviation of the shrinkages.
+    interval reaches as far down as sqrt(h^2 + (1.645 s)^2), where h is the mean of what theirs reach down and s the
+    standard deviation of the shrinkages; up likewise.
     """
     middles = [math.log2(each.shrinkage) for each in forecasts]
     middle = fmean(middles)
     spread = NORMAL_95 * (stdev(middles) if len(middles) > 1 else 0.0)
-    reach = math.hypot(fmean(math.log2(each.interval[1] / each.shrinkage) for each in forecasts), spread)
+    low, high = (
+        middle + way * math.hypot(fmean(math.log2(each.interval[end] / each.shrinkage) for each in forecasts), spread)
+        for end, way in ((0, -1), (1, 1))
+    )
     return Forecast(
         probability=fmean(each.probability for each in forecasts),
         shrinkage=2**middle,
-        interval=(2 ** (middle - reach), 2 ** (middle + reach)),
+        interval=(2**low, 2**high),
         step=max(each.step for each in forecasts),
         end=max(each.end for each in forecasts),
         until=min(each.until for each in forecasts),
