@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.committed import BENCHMARKS, STUDIES, around, figures, percent, percents, program, quoted, results, row
 
+from trivet.collapse import Forecast
 from trivet_papers.catalogue import experiments
 from trivet_papers.runs import results as measured
 
@@ -146,16 +147,16 @@ def shapes() -> Iterator[str]:
     yield f"with {100 * survive:.0f} % where batch-hard has {100 * fall:.0f} %"
     points = [line for line in lines if line["collapse"] == "full"]
     others = [line for line in lines if line["collapse"] != "full"]
-    chances, other = (
-        [100 * line["forecast"]["probability"] for line in some if line["forecast"]] for some in (points, others)
-    )
     assert not any(line["alarm"] for line in others)
     alarms = [line["alarm"] for line in points]
     yield f"{len(lines)} runs;"
+    outlooks = [[Forecast(**line["forecast"]).outlook for line in some] for some in (points, others)]
+    open_points, open_others = (some.count("open") for some in outlooks)
+    assert outlooks[0].count("likely") == 0
     yield (
-        f"After 20 steps it gave {min(chances):.0f} to {max(chances):.0f} % to each of the {len(points)} runs that "
-        f"ended as a point, and {min(other):.0f} to {max(other):.0f} % to the others. The monitor reported all "
-        f"{len(points)}, at steps {min(alarms)} to {max(alarms)}, and none of the other {len(others)}, of which "
+        f"After 20 steps it is open for {open_points} of the {len(points)} runs that ended as a point, and for "
+        f"{open_others} of the {len(others)} others. The monitor reported all {len(points)}, at steps {min(alarms)} to "
+        f"{max(alarms)}, and none of the other {len(others)}, of which "
         f"{sum(line['collapse'] == 'partial' for line in others)} collapsed in part."
     )
 
