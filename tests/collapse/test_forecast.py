@@ -93,13 +93,13 @@ def test_what_cannot_be_followed_has_no_forecast(distances: list[float]) -> None
 
 
 def test_seeds_are_pooled_and_their_spread_widens_the_interval() -> None:
-    one = Forecast(0.9, 0.02, (0.01, 0.04), 19, 400, 30, {"shrinkage": 0.5})
+    one = Forecast(0.9, 0.02, (0.005, 0.04), 19, 400, 30, {"shrinkage": 0.5})
     assert pooled([one]).interval == pytest.approx(one.interval)
     found = pooled([one, Forecast(0.5, 0.08, (0.01, 0.64), 19, 400, 200, {"shrinkage": 0.125})])
-    reach = math.hypot(2.0, 1.6448536 * math.sqrt(2))  # as log2: of 1 and 3, and of -5.6 and -3.6
+    down, up = (math.hypot(each, 1.6448536 * math.sqrt(2)) for each in (2.5, 2.0))  # means of 2 and 3, and of 1 and 3
     assert found.probability == pytest.approx(0.7)
     assert found.shrinkage == pytest.approx(0.04)
-    assert found.interval == pytest.approx([0.04 * 2**-reach, 0.04 * 2**reach])
+    assert found.interval == pytest.approx([0.04 * 2**-down, 0.04 * 2**up])
     assert (found.until, found.evidence) == (30, {"shrinkage": pytest.approx(0.25)})
 
 
