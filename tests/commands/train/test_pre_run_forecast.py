@@ -121,3 +121,17 @@ def test_trial_steps_change_nothing_and_are_kept(
     weights = [load_model(tmp_path / name / "model").state_dict() for name in ("told", "plain")]
     assert all(weights[0][name].equal(value) for name, value in weights[1].items())
     assert resume(tmp_path / "told").foreseen == told.foreseen
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.1], ids=["open", "unlikely"])
+def test_that_nobody_can_tell_is_a_warning(
+    probability: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = Forecast(probability, 0.05, (0.001, 0.5), 19, 60, 40, {"shrinkage": 0.5})
+    monkeypatch.setattr(CollapseMonitor, "forecast", lambda self: ahead)
+    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
+    well = {"model": {"embedding_dim": 32}, "loss": {"positives": "easy", "negatives": "semihard"}}
+    with caplog.at_level(logging.WARNING, logger="trivet"):
+        record = train(config(**well), tmp_path / "run")
+    assert record.foreseen.sentence is None
+    assert (ahead.sentence in caplog.messages) == (probability == 0.5)

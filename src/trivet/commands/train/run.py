@@ -97,10 +97,11 @@ def train(
 
 
 def _foretell(trainer: Trainer) -> None:
-    """Say so if the run would collapse."""
+    """Say so if the run would collapse, or if nobody can tell."""
     foreseen = foresee(trainer.components)
-    if foreseen.sentence is not None:
-        log.warning(foreseen.sentence)
+    unchanged = foreseen.tried[0]
+    if (sentence := foreseen.sentence or (unchanged.sentence if unchanged.outlook == "open" else None)) is not None:
+        log.warning(sentence)
     trainer.run_log.record.foreseen = foreseen
     trainer.run_log.write()
 
