@@ -9,12 +9,18 @@ draws of 600 items of each (30, 60 and 10 classes) all cases of `made` and `head
 they were; the good ones of the first draw without them, too. The fates were written down before any was diagnosed. What
 a head is worth is measured on items not diagnosed.
 
-Second part, the test of the present rules: three encoders that come inside wheels (wheel_encoders.py), on intents,
-synthetic voices and files of this machine. Of two draws of 630 to 720 items of each (60, 40 and 21 classes) the 42
-cases of `broad` are diagnosed. Their fates were written down, and the rules fixed, before any was diagnosed. What is
-not good or bad by making is measured on 840 to 1,120 other items; its error is taken as 2.8 standard errors over the
-queries, twice as wide a square as theirs alone, as the gallery is drawn, too. What that leaves open is `unsure`; then
-only a collapse, displaced items or chance would be wrong.
+Second part: encoders that come inside wheels, or are made of the data (wheel_encoders.py). Of two draws of 630 to 720
+items of each the 42 cases of `broad` are diagnosed. Their fates were written down, and the rules fixed, before any was
+diagnosed. What is not good or bad by making is measured on 840 to 2,000 other items; its error is taken as 2.8 standard
+errors over the queries, twice as wide a square as theirs alone, as the gallery is drawn, too. What that leaves open is
+`unsure`; then only a collapse, displaced items or chance would be wrong.
+
+First test: intents, synthetic voices and files of this machine (60, 40 and 21 classes). 16 of its 252 cases were
+accused falsely: 15 good or slightly worse heads and projections of the files of having displaced items, one head of
+class collapse whose finer classes, which were given, had lost 8.7 points. So the rule on displaced items was changed:
+they are told only where all others keep their neighbours. The first test is as it came, by the rule before.
+
+Second test, by the present rules: requests, Python files by package, and digits (50, 28 and 10 classes).
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.
 """
@@ -288,7 +294,15 @@ class Broad(Features):
         return lost
 
 
-SIZES = {"intents": (60, 12, 24), "speech": (40, 18, 42), "files": (21, 30, 60)}  # classes, items and others of each
+SIZES = {  # classes, items and others of each
+    "intents": (60, 12, 24),
+    "speech": (40, 18, 42),
+    "files": (21, 30, 60),
+    "requests": (50, 14, 46),
+    "modules": (28, 24, 66),
+    "digits": (10, 65, 300),
+}
+FIRST_TEST = ("intents", "speech", "files")
 KINDS = ("c h hpp", "py pyi pyx", "pl pm", "html svg xml", "md rst txt", "js css", "json yaml sql", "sh cmake tcl")
 
 
@@ -332,9 +346,10 @@ def known_fate(lost: Array) -> str:
 def broad(features: Broad, seed: int) -> Iterator[Case]:
     """The 42 cases of a draw.
 
-    Fates as in `made`, and, as other items measure it: worse (10 points or more), slightly worse (a point or more, beyond
-    the error), good (less than a point, and with the error less than three) or unsure; classes: each class is a point, told without a reference; inside:
-    what is in all or a third of the classes is gone, or finer classes lost 10 points.
+    Fates as in `made`, and, as other items measure it: worse (10 points or more), slightly worse (a point or more,
+    beyond the error), good (less than a point, and with the error less than three) or unsure. classes: each class is a
+    point, told without a reference; inside: what is in all or a third of the classes is gone, or finer classes lost a
+    point or more beyond the error (10 points, in the first test).
     """
     random = np.random.default_rng((seed, 2))
     rows, others = features.rows.astype(np.float64), features.others.astype(np.float64)
@@ -348,7 +363,7 @@ def broad(features: Broad, seed: int) -> Iterator[Case]:
 
     def measured(name: str, embed: Callable[[Array], Array], *, grouped: bool = False) -> Case:
         fate = known_fate(features.compare(embed(others)))
-        return Case(name, "inside" if grouped and fate == "worse" else fate, embed(rows), grouped)
+        return Case(name, "inside" if grouped and fate.endswith("worse") else fate, embed(rows), grouped)
 
     rotation = np.linalg.qr(random.standard_normal((width, width)))[0]
     lengths = np.exp(random.standard_normal((count, 1)))
@@ -497,7 +512,7 @@ def outcome(fate: str, kinds: list[str]) -> str:
 def broad_measured(sets: Sequence[str], wheels: Path) -> Iterator[Row]:
     for name in sets:
         rows, names = features_of(name, wheels)
-        for seed in (10, 11):
+        for seed in (10, 11) if name in FIRST_TEST else (12, 13):
             features = broad_features(name, rows, names, seed)
             for case in broad(features, seed):
                 found = diagnose(
@@ -517,9 +532,10 @@ def broad_measured(sets: Sequence[str], wheels: Path) -> Iterator[Row]:
                     "recall": found.measures.recall if compared is None else compared.score,
                     "reference_recall": None if compared is None else compared.reference_score,
                     "verdicts": kinds,
-                    "rule": found.verdicts[-1].rule,
                     "outcome": outcome(case.fate, kinds),
                 }
+                if row["outcome"] != "right":
+                    row["rule"] = found.verdicts[-1].rule
                 print(json.dumps(row), flush=True)
                 yield row
 
@@ -540,9 +556,21 @@ def page(record: Row) -> str:
             f"{called} of {len(alone)}",
         ]
 
-    def outcomes(fate: str) -> list[str]:
-        some = [row["outcome"] for row in broad_rows if row["fate"] == fate]
-        return [fate, str(len(some)), *(str(some.count(one)) for one in OUTCOMES)]
+    def test(name: str, some: list[Row]) -> list[str]:
+        found = [row["outcome"] for row in some]
+        by_fate = {fate: [row["outcome"] for row in some if row["fate"] == fate] for fate in ALLOWED}
+        return [
+            f"## {name}",
+            "",
+            f"{len(found)} cases: {found.count('accused')} accused falsely, {found.count('cleared')} cleared falsely, "
+            f"{found.count('open')} left open.",
+            "",
+            *table(
+                ["fate", "cases", *OUTCOMES],
+                [[fate, str(len(one)), *(str(one.count(kind)) for kind in OUTCOMES)] for fate, one in by_fate.items()],
+            ),
+            *cases(some),
+        ]
 
     def cases(of: Sequence[Row]) -> list[str]:
         lines = []
@@ -556,20 +584,15 @@ def page(record: Row) -> str:
     false = sum(row["fate"] == "good" and not row["right"] for row in rows)
     cleared = sum(row["fate"] != "good" and row["verdicts"] == ["healthy"] for row in rows)
     opened = sum(row["verdicts"] == ["spread-out"] for row in rows)
-    found = [row["outcome"] for row in broad_rows]
+    first, second = ([row for row in broad_rows if (row["data"] in FIRST_TEST) == one] for one in (True, False))
     return "\n".join(
         [
             "# Verdicts on shapes",
             "",
             "`studies/shape_fates.py`; the method is described in that file.",
             "",
-            "## Test: intents, voices and files",
-            "",
-            f"{len(found)} cases: {found.count('accused')} accused falsely, {found.count('cleared')} cleared falsely, "
-            f"{found.count('open')} left open.",
-            "",
-            *table(["fate", "cases", *OUTCOMES], map(outcomes, dict.fromkeys(row["fate"] for row in broad_rows))),
-            *cases(broad_rows),
+            *test("Second test: requests, modules and digits, by the present rules", second),
+            *test("First test: intents, voices and files, by the rules before", first),
             "## Selection: clothes, characters and docstrings",
             "",
             f"{len(rows)} cases: {false} good ones accused, {cleared} others called healthy, {opened} left open.",

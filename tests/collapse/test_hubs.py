@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.collapse.hubs import displacement, far_outliers, hubness, nearest_others
+from trivet.collapse.hubs import displaced_items, displacement, hubness, nearest_others
 
 
 def ranked(points: list[list[float]], number: int) -> list[int]:
@@ -53,20 +53,37 @@ def test_equally_near_items_share_a_rank() -> None:
     assert displacement(points, points, near, near).tolist() == [2, 1, 1, 1, 1.5]
 
 
-def test_single_items_that_were_moved_are_far_out() -> None:
+def apart(after: np.ndarray, before: np.ndarray) -> list[int]:
+    return displaced_items(torch.from_numpy(after), torch.from_numpy(before), far=0.2, near=1.5).tolist()
+
+
+def test_single_items_that_were_moved_are_displaced() -> None:
     random = np.random.default_rng(0)
     before = random.standard_normal((300, 8))
     after, moved = before + 0.05 * random.standard_normal((300, 8)), [3, 70, 71, 200]
     after[moved] = random.standard_normal((4, 8))
+    assert apart(after, before) == moved
+    assert apart(before, before) == []
+    assert apart(before + random.standard_normal((300, 8)), before) == []  # as far as this, but all of them
 
-    def apart(points: np.ndarray) -> list[int]:
-        both = [torch.from_numpy(rows) for rows in (points, before)]
-        ranks = displacement(*both, *(hubness(rows).nearest for rows in both))
-        return np.flatnonzero(far_outliers(ranks, far=0.2)).tolist()
 
-    assert apart(after) == moved
-    assert apart(before) == []
-    assert apart(before + random.standard_normal((300, 8))) == []  # as far as this, but all of them
+def test_items_in_the_middle_take_places_among_neighbours_until_they_are_left_out() -> None:
+    random = np.random.default_rng(0)
+    before, moved = random.standard_normal((300, 40)), list(range(0, 180, 20))
+    after = before.copy()
+    after[moved] = 0.01 * random.standard_normal((9, 40))
+    assert apart(after, before) == moved
+
+
+def test_items_that_training_moved_to_another_class_are_not_displaced() -> None:
+    random, labels = np.random.default_rng(0), np.repeat(np.arange(10), 30)
+    means = 9 * random.standard_normal((10, 16))
+    before = means[labels] + random.standard_normal((300, 16))
+    labels[::50] = (labels[::50] + 1) % 10
+    assert apart(means[labels] + random.standard_normal((300, 16)), before) == []
+    swapped = before.copy()
+    swapped[::50] += (means[labels] - means[np.repeat(np.arange(10), 30)])[::50]
+    assert apart(swapped, before) == list(range(0, 300, 50))  # the same six, by themselves
 
 
 def test_two_items_find_each_other() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed, load
 
 NEIGHBOURS = 10
@@ -67,19 +67,34 @@ def displacement(points: Tensor, known: Tensor, nearest: Integers, others: Integ
     return smaller
 
 
-def far_outliers(ranks: Floats, *, far: float, k: int = NEIGHBOURS) -> Booleans:
-    """Items `(N,)` whose `displacement` is apart from that of the others: single items that were moved.
+def displaced_items(points: Tensor, known: Tensor, *, far: float, near: float, k: int = NEIGHBOURS) -> Integers:
+    """Rows, ascending, of single items that lie elsewhere in an embedding than in another, while all others stay.
 
-    Its logarithm is above the upper quartile by more than three times the distance of the quartiles, and the rank is at
-    least a share `far` of the way from the least to chance. Where training moved all items, none of them is.
+    Items are far out if the logarithm of their `displacement` is above the upper quartile by more than three times the
+    distance of the quartiles, and at least a share of the way from the least to chance. They are left out, and the
+    others are asked again, until none is far out. Where nine in ten of the rest then do not keep nearly all of their
+    neighbours, the embedding changed as a whole, and no item is displaced: a trained network may part classes so well
+    that the few items which it moves to another one are far out, too.
+
+    Args:
+        points, known: `(N, d)`, `(N, d')`, the same items in both. Of equal rows the first are nearest.
+        far: that share, in (0, 1).
+        near: the most that the ninth decile of the displacement of the rest may be, over the least, above 1.
 
     Source:
         Tukey, "Exploratory data analysis", 1977 (the outer fence: values that are far out).
     """
-    low, high = np.quantile(np.log(ranks), [0.25, 0.75])
-    least = (k + 1) / 2
-    outliers: Booleans = (np.log(ranks) > high + 3 * (high - low)) & (ranks > least + far * (len(ranks) / 2 - least))
-    return outliers
+    rest, least = np.arange(len(points)), (k + 1) / 2
+    while len(rest) > len(points) / 2 and len(rest) > 2 * k:
+        both = points[rest], known[rest]
+        ranks = displacement(*both, *(hubness(rows, k=k).nearest for rows in both))
+        low, high = np.quantile(np.log(ranks), [0.25, 0.75])
+        outliers = (np.log(ranks) > high + 3 * (high - low)) & (ranks > least + far * (len(ranks) / 2 - least))
+        if not outliers.any():
+            unmoved = np.quantile(ranks, 0.9) <= near * least
+            return np.setdiff1d(np.arange(len(points)), rest) if unmoved else rest[:0]
+        rest = rest[~outliers]
+    return rest[:0]
 
 
 def _mean_ranks(points: Tensor, others: Integers) -> Floats:

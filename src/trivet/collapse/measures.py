@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from trivet.collapse.distances import centred, extent
-from trivet.collapse.hubs import BLOCK, NEIGHBOURS, Hubness, displacement, far_outliers, hubness, nearest_others
+from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
@@ -117,8 +117,8 @@ class Measures:
         strangers: share of items among items of one other label, see `strangers`.
         hubness, unfound: the skewness and `unfound` of `Hubness`; of at most 5,000 items, among themselves.
         reference_hubness, reference_unfound: the same of the first reference.
-        displaced: share of the items of `far_outliers`: the ten nearest that they have in the first reference are far
-            from them, and the other way round, while those of others are near.
+        displaced: share of `displaced_items`: the ten nearest that they have in the first reference are far from them,
+            and the other way round, while others keep theirs.
         displaced_rows: the rows of these items, ascending.
         reference_rounding_loss: `rounding_loss` of the first reference.
         reference_shrinkage: mean distance over that of the reference; None where lengths cannot be compared: the two
@@ -288,7 +288,7 @@ def measure(
         hubness=around.skewness,
         unfound=around.unfound,
         **({} if known is None else _against(known, points, classes, lengths.mean, seed)),
-        **({} if known is None else _hubs_against(points[order], known[order], around, order)),
+        **({} if known is None else _hubs_against(points[order], known[order], order)),
         reference_rounding_loss=None
         if known is None
         else _rounding_loss(_first(reference), known, classes, queries, seed, distance),
@@ -329,12 +329,12 @@ def _against(known: Tensor, points: Tensor, classes: Tensor, mean_distance: floa
     }
 
 
-def _hubs_against(points: Tensor, known: Tensor, around: Hubness, order: Tensor) -> dict[str, Any]:
+def _hubs_against(points: Tensor, known: Tensor, order: Tensor) -> dict[str, Any]:
     """The measures of hubs and of single items that were moved beside those of a reference, likewise."""
-    before, rows = hubness(known), np.array([], np.int64)
+    before, rows = hubness(known), order.numpy()[:0]
     if len(points) >= FEWEST:
-        ranks = displacement(points, known, around.nearest, before.nearest)
-        rows = np.sort(order.numpy()[far_outliers(ranks, far=THRESHOLDS["far"].value)])
+        far, near = THRESHOLDS["far"].value, THRESHOLDS["unmoved"].value
+        rows = np.sort(order.numpy()[displaced_items(points, known, far=far, near=near)])
     return {
         "reference_hubness": before.skewness,
         "reference_unfound": before.unfound,

@@ -92,8 +92,13 @@ THRESHOLDS: dict[str, Threshold] = {
         0.2,
         "mean rank of neighbours, rescaled so that all kept is 0 and chance is 1",
         "above, and far out among all items: an item was moved",
-        "of items moved in shape_fates.py 5 in 6 or more are above, of 600 others of noisy, projected, whitened and "
-        "trained features at most one",
+        _OURS,
+    ),
+    "unmoved": Threshold(
+        1.5,
+        "ninth decile of the mean rank of neighbours of the other items / least",
+        "up to: the others were not moved",
+        "between the 1.2 of noise of 0.3 of the spread and the 2.3 of trained heads on the files of shape_fates.py",
     ),
     "unfound": Threshold(
         0.1,
