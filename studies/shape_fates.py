@@ -20,7 +20,13 @@ accused falsely: 15 good or slightly worse heads and projections of the files of
 class collapse whose finer classes, which were given, had lost 8.7 points. So the rule on displaced items was changed:
 they are told only where all others keep their neighbours. The first test is as it came, by the rule before.
 
-Second test, by the present rules: requests, Python files by package, and digits (50, 28 and 10 classes).
+Second test: requests, Python files by package, and digits (50, 28 and 10 classes). SECOND. But for the first case of
+modules the cleared ones had been measured in galleries two or three times as large, in which features gain more than
+heads. The two that were accused had class collapse, or lost finer classes, and were accused of noisy labels as well. So
+such embeddings accuse no labels any more, and fates are measured in galleries of the same size. The second test is as
+it came, too.
+
+Third test, by the present rules: other draws of the same three.
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.
 """
@@ -284,11 +290,27 @@ class Broad(Features):
         return np.arange(len(self.others)) % 3 == 0
 
     def compare(self, points: Array) -> Array:
-        """What recall@1 of the truth loses, query by query."""
+        """What recall@1 of the truth loses, query by query, in galleries about as large as that of the rows.
+
+        In larger ones the features gain more than heads do.
+        """
         truth = self.other_labels[~self.trained]
+        each = np.bincount(truth).min()
+        splits = max(1, round(each / np.bincount(self.labels).min()))
+        of = np.arange(len(truth)) % each * splits // each  # items of a class follow each other
         hits = [
-            retrieve(one, truth, measures=("recall@1",), distance=self.distance).values[:, 0]
-            for one in (self.others[~self.trained], points[~self.trained])
+            np.concatenate(
+                [
+                    retrieve(
+                        one[~self.trained][of == part],
+                        truth[of == part],
+                        measures=("recall@1",),
+                        distance=self.distance,
+                    ).values[:, 0]
+                    for part in range(splits)
+                ]
+            )
+            for one in (self.others, points)
         ]
         lost: Array = hits[0] - hits[1]
         return lost
@@ -512,7 +534,7 @@ def outcome(fate: str, kinds: list[str]) -> str:
 def broad_measured(sets: Sequence[str], wheels: Path) -> Iterator[Row]:
     for name in sets:
         rows, names = features_of(name, wheels)
-        for seed in (10, 11) if name in FIRST_TEST else (12, 13):
+        for seed in (10, 11) if name in FIRST_TEST else (14, 15):
             features = broad_features(name, rows, names, seed)
             for case in broad(features, seed):
                 found = diagnose(

@@ -145,7 +145,7 @@ def diagnose(
     verdicts += _network(measures, strategy, shape, level)
     if not verdicts:
         verdicts = _class(measures, strategy)
-        if not (_by_chance(measures) or any(item.worse for item in measures.comparisons if item.level == level)):
+        if not (verdicts or _by_chance(measures) or any(item.worse for item in measures.comparisons)):
             verdicts += _noisy(measures, strategy)  # an embedding that knows less than another accuses no label
         if known(measures):
             verdicts += _displaced(measures)
