@@ -328,6 +328,18 @@ def test_exchanged_labels() -> None:
     assert found(clusters(), labels) == [("noisy-labels", None)]
 
 
+def test_an_embedding_that_lost_classes_accuses_no_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items that lie among classes on points are surrounded by one other label, however right their own."""
+    monkeypatch.setattr(diagnosis, "_noisy", lambda *_: [diagnosis.Verdict("noisy-labels", None, {}, "", "")])
+    assert found(clusters()) == [("noisy-labels", None)]
+    assert found(clusters(within=0.02)) == [("class-collapse", "full")]
+    # Nor does one that does worse by a finer level.
+    together, halves = two_spots(0.2)
+    before, _ = two_spots(9.0)
+    kinds = [kind for kind, _ in found(together, LABELS, before, fine={"half": halves})]
+    assert kinds == ["class-collapse"]
+
+
 def test_a_strategy_that_finds_nothing() -> None:
     strategy = SamplingStrategy(TripletLoss(positives="easy", negatives="easy"), 4, 8)
     assert found(clusters(within=3.0), strategy=strategy) == [("dead-sampler", None)]

@@ -65,7 +65,7 @@ def test_single_items_that_were_moved_are_displaced() -> None:
     assert apart(after, before) == moved
     assert apart(before, before) == []
     assert apart(before + random.standard_normal((300, 8)), before) == []  # as far as this, but all of them
-    after[:100] = random.standard_normal((100, 8))
+    after[:100] = 50 * random.standard_normal((100, 8))
     assert apart(after, before) == []  # a third are no single items
 
 
