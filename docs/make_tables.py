@@ -1,4 +1,4 @@
-"""Write the tables of docs/data.md and docs/collapse.md from the code: .venv/bin/python docs/make_tables.py"""
+"""Write the tables of docs/data.md and docs/collapse_method.md from the code: .venv/bin/python docs/make_tables.py"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def thresholds() -> Iterator[str]:
         yield f"| {name} | {each.value:g} | {each.measure} | {each.meaning} |"
 
 
-TABLES = {"data.md": [data_settings, published_counts], "collapse.md": [thresholds]}
+TABLES = {"data.md": [data_settings, published_counts], "collapse_method.md": [thresholds]}
 
 
 def page(name: str) -> str:

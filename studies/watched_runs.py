@@ -450,6 +450,11 @@ def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]
     return counts
 
 
+def counted(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Counts by monitor: with the batches, and as a guest."""
+    return {name: judged(results, name) for name in ("with batches", "guest")}
+
+
 def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
     lines = [
         "# Runs under the monitor",
@@ -460,7 +465,7 @@ def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
         "",
     ]
     lines += ["What became of runs is decided by 1,200 items that no monitor sees; rules in that file.", ""]
-    counts = {name: judged(results, name) for name in ("with batches", "guest")}
+    counts = counted(results)
     cells: list[tuple[str, str, Callable[[dict[str, int]], str]]] = [
         ("right kind called, of runs that lost", ">= 90 %", lambda c: share(c["right"], c["lost"])),
         ("another kind", "", lambda c: str(c["other"])),
@@ -517,7 +522,11 @@ def main() -> None:
                   flush=True)  # fmt: skip
     if not options.unwatched:
         environment = f"{pages.environment('torch')}, one thread."
-        pages.write(options.output, {"environment": environment, "runs": results}, report(results, environment))
+        pages.write(
+            options.output,
+            {"environment": environment, "counts": counted(results), "runs": results},
+            report(results, environment),
+        )
 
 
 if __name__ == "__main__":

@@ -96,6 +96,22 @@ def diagnosis() -> Iterator[str]:
     yield f"takes {statistics.median(large['seconds']):.1f} s and {large['peak_mib'] / 1024:.1f} GiB"
 
 
+def watched_runs() -> Iterator[str]:
+    found = results(STUDIES / "watched_runs.json")
+    batches, guest = (found["counts"][name] for name in ("with batches", "guest"))
+    called = [each["lost"] - each["silent"] for each in (batches, guest)]
+    yield f"{len(found['runs'])} small networks"
+    yield (
+        f"{called[0]} of {batches['lost']} runs that lost 3 points or more were called, {batches['right']} by the "
+        f"right kind, as a guest without batches {called[1]} and {guest['right']}"
+    )
+    assert batches["accused"] == guest["accused"] == batches["closing wrong"] == guest["closing wrong"] == 0
+    yield f"none of {batches['healthy']} healthy ones"
+    yield f"{batches['false kind']} were called a kind that they nearly were"
+    right = batches["closing right"]
+    yield f"right for {right}, wrong for none, and left {batches['closed'] - right} open"
+
+
 def guard() -> Iterator[str]:
     found = results(STUDIES / "guard.json")
     now, odd = [found["watch"][name] for name in ("test", "later")], found["watch"]["odd"]["replayed"]
@@ -543,7 +559,7 @@ def coarse_labels() -> Iterator[str]:
 
 SOURCES = {
     "README.md": (of_the_readme,),
-    "docs/collapse.md": (diagnosis, guard, forecasts, gauntlet),
+    "docs/collapse_method.md": (diagnosis, watched_runs, guard, forecasts, gauntlet),
     "docs/label_noise.md": (worked_example, audits, robust),
     "docs/networks.md": (first_steps,),
     "docs/texts.md": (texts,),

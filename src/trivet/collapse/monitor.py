@@ -34,7 +34,7 @@ class CollapseMonitor:
 
     Batches are of training items, and of networks in training mode: what they suggest need not be so. With a probe of
     held-out items they only raise a suspicion, and the probe decides: see `trivet.collapse.probe.ProbeTracker`, and
-    docs/collapse.md for the rules. Without one the monitor judges by the batches alone, and cannot see harm.
+    docs/collapse_method.md for the rules. Without one the monitor judges by the batches alone, and cannot see harm.
 
     Args:
         every: updates between two checks, up to the 300th; then twice, and from the 600th on three times as many. The
