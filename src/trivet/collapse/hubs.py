@@ -102,13 +102,16 @@ def _mean_ranks(points: Tensor, others: Integers) -> Floats:
     rows = _for_products(points)
     squares, ranks = rows.square().sum(dim=1), np.empty(len(rows))
     for start in range(0, len(rows), BLOCK):
-        block = torch.arange(start, min(start + BLOCK, len(rows)))
+        block = np.arange(start, min(start + BLOCK, len(rows)))
         # (B, N), less a number of each row, without the digits of rounding.
-        distances = torch.round(squares - 2 * (rows[block] @ rows.T), decimals=12)
-        distances[torch.arange(len(block)), block] = torch.inf
-        to_others = distances.gather(1, torch.from_numpy(others[block.numpy()]))[:, :, None]  # (B, k, 1)
-        nearer, equal = ((distances[:, None, :] < to_others).sum(2), (distances[:, None, :] == to_others).sum(2))
-        ranks[block.numpy()] = (nearer + (equal + 1) / 2).double().mean(dim=1).numpy()
+        distances = (squares - 2 * (rows[block] @ rows.T)).numpy().round(12)
+        distances[np.arange(len(block)), block] = np.inf
+        to_others = np.take_along_axis(distances, others[block], axis=1)
+        distances.sort(axis=1)
+        for row, ordered, values in zip(block, distances, to_others, strict=True):
+            # Of equal distances the mean of the first rank and the last.
+            first, last = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+            ranks[row] = (first + last + 1).mean() / 2
     return ranks
 
 
