@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trivet.label_noise.neighbourhoods import Neighborhoods
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 WITHIN = 10  # the distance to this neighbour is the scale around an item
@@ -102,6 +103,11 @@ def find_duplicates(
     for rows, which in ((near & (twin < 0), close), (differs.any(axis=1) & ~other, differs)):
         twin[rows] = neighbours[rows, which[rows].argmax(axis=1)] if k else -1
     return Duplicates(exact, near, np.asarray(other | differs.any(axis=1)), twin)
+
+
+def conflicting(around: Neighborhoods, classes: Integers) -> Booleans:
+    """Return whether an equal item `(N,)` among the neighbours of each has another label."""
+    return np.asarray(((around.distances == 0) & (classes[around.indices] != classes[:, None])).any(axis=1))
 
 
 def intrinsic_dimension(distances: Floats) -> float:

@@ -11,8 +11,10 @@ import torch
 
 from trivet.distances import Array
 from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
+from trivet.label_noise.duplicates import conflicting, intrinsic_dimension
 from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, Neighborhoods, find_neighborhoods
 from trivet.label_noise.posterior import Posterior, fit_posterior
+from trivet.label_noise.redraws import overlap_excess, simulated_share
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -27,6 +29,9 @@ LONG = 1.5  # times as far from the mean of their class as all items: the deepes
 CHECKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
+LINE = 1.5  # dimensions in which the nearest items spread, up to which overlap may look like any mistakes
+EACH, MOST_SIMULATED = 60, 5000  # items of a class, and of all, below which calls are simulated
+BEYOND, EVENLY_BEYOND = 2.5, 1.0  # standard deviations of the redraws: in general, and where as many disagree of all
 DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
@@ -95,8 +100,12 @@ def estimate_noise(
     The lower one is read where least overlaps: of the fifth of the items whose most probable class is furthest
     ahead of the next, the share whose label is another one, less the share that p expects there. If of a larger share
     (0.3, 0.45, 0.6, 0.8, 1) no more disagree than of the smaller ones, beyond a standard error of the difference, that
-    is taken, for its sampling error is smaller. It is 0 where these items tell of nothing but overlap:
+    is taken, for its sampling error is smaller. Equal rows with several labels overlap by definition and are not read.
+    It is 0 where these items tell of nothing but overlap:
 
+    * no more of the deepest disagree than of labels that are redrawn on this embedding as if classes only overlapped
+      (`redraws.overlap_excess`), by 2.5 standard deviations, or by one where about as many disagree of all;
+    * the nearest items spread in 1.5 dimensions or less, where overlap may look like any mistakes;
     * p expects more than a tenth of them to disagree;
     * half of them do, or a share larger than that of all labels that agree: the embedding is to be doubted;
     * they lie 1.5 times as far from the mean of their most probable class as all items do, as rows of random length;
@@ -108,6 +117,9 @@ def estimate_noise(
     The upper end is the share of all items whose label is not the most probable class, as if nothing were overlap.
     Sampling error is added to both (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less
     then counts as 0, for embeddings put as many right labels deep into another class.
+
+    With fewer than 60 items in a class on average, of fewer than 5,000, labels are simulated on this embedding
+    (`redraws.simulated_share`): the lower end is multiplied by the share of it that was wrong there.
 
     Of fewer than 500 items, classifiers are surer than they should be. There the lower end is 0 unless about as many
     of the deepest disagree as of all, or four fifths as many, and judges of half of the items name the same classes of
@@ -177,7 +189,7 @@ def judge(
     weights = np.clip(first.posterior[:, 0], LIGHTEST, 1.0)
     views = class_scores(setting, around, weights, logistics(setting, weights, seed))
     model = fit_posterior(views, setting.classes, len(setting.values), seed=seed)
-    noise = _verdict(setting, unweighted, first, views, model, around.indices.shape[1], seed)
+    noise = _verdict(setting, around, unweighted, first, views, model, seed)
     return NoiseAnalysis(setting, around, views, model, noise)
 
 
@@ -190,35 +202,45 @@ def _first_fit(setting: LabelledPoints, k: int | None, seed: int) -> tuple[Neigh
 
 def _verdict(
     setting: LabelledPoints,
+    around: Neighborhoods,
     unweighted: ClassScores,
     first: Posterior,
     views: ClassScores,
     model: Posterior,
-    k: int,
     seed: int,
 ) -> NoiseEstimate:
+    k = around.indices.shape[1]
     items, count = len(setting.classes), len(setting.values)
     disagrees = first.best != setting.classes
     agreement, disagreement = float((~disagrees).mean()), float(disagrees.mean())
     chance = float(np.bincount(setting.classes).max() / items)
     order = np.argsort(-first.depth, kind="stable")
+    order = order[~conflicting(around, setting.classes)[order]]
     deep, anchors = _deep(disagrees[order])
     surest = _wilson(deep, anchors)
     deep = min(deep, disagreement)
-    overlap = float(1 - first.surety[order[:anchors]].mean())  # what p expects to disagree there
+    overlap = float(1 - first.surety[order[:anchors]].mean()) if len(order) else 1.0  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
-    near, few = disagreement - deep <= NEAR, items < FEW
+    near, few = disagreement - deep <= NEAR, len(order) < FEW
+    even = near or deep >= EVENLY * disagreement
     if sure and deep > 0:
         sure = _reach(setting, first.best, order[:anchors]) < LONG
     if sure and deep > 0:
         sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
     if sure and deep > 0 and few:
-        sure = (near or deep >= EVENLY * disagreement) and _wavers(setting, first, order[:anchors], seed) <= UNSURE
+        sure = even and _wavers(setting, first, order[:anchors], seed) <= UNSURE
+    if sure and deep > FLOOR:
+        sure = intrinsic_dimension(around.distances) > LINE
+    if sure and deep > FLOOR:
+        sure = overlap_excess(setting, seed) > (EVENLY_BEYOND if even else BEYOND)
     settled = sure and near
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
     low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
+    if sure and not settled and low > FLOOR and items < min(EACH * count, MOST_SIMULATED):
+        least *= simulated_share(setting, around, unweighted, first, least, _least, seed)
+        low = min(low, least)
     if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
-        least = max(0.0, float(_wilson(deep, anchors)[0]) - overlap)
+        least = max(0.0, min(least, float(_wilson(deep, anchors)[0]) - overlap))
     high = float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1])
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, high)
     verdict: Answer = "estimated"
@@ -272,6 +294,13 @@ def _verdict(
     )
 
 
+def _least(model: Posterior, classes: Integers) -> float:
+    """The lower end without its errors, where nothing speaks against it."""
+    order = np.argsort(-model.depth, kind="stable")
+    deep, anchors = _deep((model.best != classes)[order])
+    return max(0.0, deep - float(1 - model.surety[order[:anchors]].mean()))
+
+
 def _reach(setting: LabelledPoints, best: Integers, deepest: Integers) -> float:
     """Distance of the deepest from the mean of their most probable class, over that of all items: medians."""
     classes = torch.from_numpy(best)
@@ -319,6 +348,8 @@ def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: 
 
 def _deep(disagrees: Booleans) -> tuple[float, int]:
     """The share that disagrees of the deepest items, given deepest first `(N,)`, and how many items it is read from."""
+    if not len(disagrees):
+        return 0.0, 1
     tried: list[tuple[float, int]] = []
     for share in DEEP:
         items = max(1, round(share * len(disagrees)))

@@ -21,6 +21,7 @@ PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the t
 COUNTED = 1000  # classes; of more, no transition is counted
 EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
 DEEPEST = 0.2  # share of the items, those of which a class is surest, that tell where wrong labels go
+ASTRAY = 0.1  # of the labels, by which the fit may agree with fewer of them than classes that only overlap
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
 
@@ -50,6 +51,9 @@ def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: in
     the other folds. The fit sets out from the labels against the most probable classes. Over 1,000 classes the noise is
     taken for even.
 
+    Where the most probable classes then agree with the labels by a tenth of them less often than those of
+    `fit_overlap`, a transition that exchanges classes was likeliest: its powers are taken, and T as counted with them.
+
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
     random = np.random.default_rng(seed)
@@ -58,14 +62,44 @@ def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: in
     items = all_items = _Items(views.candidates, views.scores, blocked, classes, fold, count)
     if len(classes) > FITTED:
         items = all_items.some(np.sort(random.permutation(len(classes))[:FITTED]))
-    powers = _sure(items)
-    best = items.candidates[np.arange(len(items.labels)), items.features(powers).argmax(axis=1)]
-    rate = max(float((best != items.labels).mean()), 1e-3)
-    counts = None
-    if count <= COUNTED:
-        counts = _Counts.of(best[:, None], np.ones((len(best), 1)), items.labels, items.fold, count)
-    state = _fit(items, _State(powers, rate, counts, PSEUDO[0]))
+    state = _fit(items, _counted(items, _sure(items)))
+    overlap = _likeliest(items)
+    if _agreement(items, state.powers) < _agreement(items, overlap) - ASTRAY:
+        state = _counted(items, overlap)
     return _posterior(all_items, state, _of_deepest(items, state))
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """A fitted model of labels that are all right: each drawn from p(c | x), spread where classes overlap."""
+
+    powers: Floats  # `(V,)`
+    best: Integers  # `(N,)` the most probable class; of equal ones the item's own
+    depth: Floats  # `(N,)` logarithm of how many times as probable it is as the next one
+    candidates: Integers  # `(N, M)`
+    logs: Floats  # `(N, M)` logarithm of p(c | x), up to a number for each item; -inf where a candidate is repeated
+
+    def draw(self, stretch: float, random: np.random.Generator) -> Integers:
+        """Labels `(N,)` drawn from p to a power."""
+        column = drawn_columns(_normalised(stretch * self.logs), random)
+        return np.asarray(self.candidates[np.arange(len(column)), column])
+
+
+def drawn_columns(weights: Floats, random: np.random.Generator) -> Integers:
+    """Columns `(N,)` drawn with the weights `(N, M)` of each row."""
+    sums = weights.cumsum(axis=1)
+    return np.asarray((sums <= random.random(len(sums))[:, None] * sums[:, -1:]).sum(axis=1))
+
+
+def fit_overlap(views: ClassScores, classes: Integers, count: int) -> Overlap:
+    """Fit the powers of the views to labels taken for right, by maximum likelihood (Newton; it is concave)."""
+    blocked = np.where(views.repeated, -np.inf, 0.0)
+    items = _Items(views.candidates, views.scores, blocked, classes, np.zeros(len(classes), np.int64), count)
+
+    powers = _likeliest(items)
+    logs = items.logs(powers)
+    best = items.candidates[np.arange(len(classes)), logs.argmax(axis=1)]
+    return Overlap(powers, best, items.depth(powers), items.candidates, logs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,21 +291,57 @@ def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
     A step that leads a power below the least one is taken again for the others, with that power at the least one.
     """
     wanted = np.einsum("nm,nmv->v", posterior, items.scores)
-    for _ in range(2):
-        features = items.features(powers)
-        weighted = features[:, :, None] * items.scores
-        means = weighted.sum(axis=1)
-        curve = np.einsum("nmv,nmw->vw", weighted, items.scores) - means.T @ means
-        curve += (1e-9 * curve.trace() + 1e-300) * np.eye(len(curve))
-        slope, free = wanted - means.sum(axis=0), np.ones(len(powers), np.bool_)
-        while free.any():
-            moved = powers.copy()
-            moved[free] += np.linalg.solve(curve[np.ix_(free, free)], slope[free])
-            below = free & (moved < LEAST)
-            if not below.any():
-                powers = moved
+    return _step(items, _step(items, powers, wanted), wanted)
+
+
+def _likeliest(items: _Items) -> Floats:
+    """Powers with which the labels are likeliest as drawn from p(c | x); the logarithm is concave in them."""
+
+    def likelihood(powers: Floats) -> float:
+        return float(np.log(np.maximum(items.features(powers)[:, 0], 1e-300)).mean())
+
+    powers, wanted = np.full(items.scores.shape[2], LEAST), items.scores[:, 0].sum(axis=0)
+    gained, before = likelihood(powers), -math.inf
+    for _ in range(ROUNDS):
+        if gained - before < SETTLED:
+            break
+        before, step = gained, _step(items, powers, wanted) - powers
+        for halving in range(20):
+            value = likelihood(powers + step / 2**halving)
+            if value > gained:
+                powers, gained = powers + step / 2**halving, value
                 break
-            powers, free = np.where(below, LEAST, powers), free & ~below
+    return powers
+
+
+def _agreement(items: _Items, powers: Floats) -> float:
+    """The share of the labels that are the most probable class."""
+    return float((items.logs(powers).argmax(axis=1) == 0).mean())
+
+
+def _counted(items: _Items, powers: Floats) -> _State:
+    """A state of these powers, its transition counted on the most probable classes."""
+    best = items.candidates[np.arange(len(items.labels)), items.logs(powers).argmax(axis=1)]
+    counts = None
+    if items.count <= COUNTED:
+        counts = _Counts.of(best[:, None], np.ones((len(best), 1)), items.labels, items.fold, items.count)
+    return _State(powers, max(float((best != items.labels).mean()), 1e-3), counts, PSEUDO[0])
+
+
+def _step(items: _Items, powers: Floats, wanted: Floats) -> Floats:
+    features = items.features(powers)
+    weighted = features[:, :, None] * items.scores
+    means = weighted.sum(axis=1)
+    curve = np.einsum("nmv,nmw->vw", weighted, items.scores) - means.T @ means
+    curve += (1e-9 * curve.trace() + 1e-300) * np.eye(len(curve))
+    slope, free = wanted - means.sum(axis=0), np.ones(len(powers), np.bool_)
+    while free.any():
+        moved = powers.copy()
+        moved[free] += np.linalg.solve(curve[np.ix_(free, free)], slope[free])
+        below = free & (moved < LEAST)
+        if not below.any():
+            return moved
+        powers, free = np.where(below, LEAST, powers), free & ~below
     return powers
 
 

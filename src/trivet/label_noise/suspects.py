@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivet.distances import Array
+from trivet.label_noise.duplicates import conflicting
 from trivet.label_noise.estimate import NoiseAnalysis, NoiseEstimate, judge
 from trivet.label_noise.neighbourhoods import LabelledPoints, Neighborhoods
 from trivet.metrics.points import Metric
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LINKS = 10  # nearest items of the own class
+HALF_ITEM = 0.5  # items that are expected to be wrong at least, so that the probabilities keep the order of the items
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,10 @@ def find_suspects(
     T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`), and a label being
     that of a neighbour as often as `posterior._copied` says. The odds of being wrong are multiplied by one number for
     all items, so that the mean is the estimated rate, or where the verdict is "cannot-tell" the lower end,
-    `noise.least`: what overlapping classes may explain is held against no label. The order of the items knows no such
-    difference. An item that is the only one of its label (in its fold) has the mean.
+    `noise.least`: what overlapping classes may explain is held against no label. Half an item is expected to be
+    wrong at least, so that the probabilities keep the order, which knows no such difference. Of equal items with
+    several labels none is called wrong (above one half) unless most of the neighbours that are not equal have other
+    labels, too. An item that is the only one of its label (in its fold) has the mean.
 
     Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label
     (`posterior._other`). A small cluster of a class is judged by its own items, through the weights of the neighbours:
@@ -125,13 +129,14 @@ def find_suspects(
 def _probabilities(analysis: NoiseAnalysis, least: float) -> tuple[Floats, Floats, Integers, Floats, Floats]:
     """Wrong, wrong or not separable, the proposed classes, those being right, and what items are ordered by `(N,)`."""
     noise, lone, classes = analysis.noise, analysis.setting.lone, analysis.setting.classes
-    mean = max(least, noise.least if noise.rate is None else noise.rate)
+    mean = max(least, noise.least if noise.rate is None else noise.rate, HALF_ITEM / len(lone))
     doubt = np.where(lone, -np.inf, analysis.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
         nothing = np.full(len(lone), np.nan)
         return nothing, nothing, classes.copy(), nothing, np.zeros(len(lone))
     shift, most = _shift(doubt[~lone], mean), max(mean, 1 - noise.agreement)
     wrong = np.where(lone, mean, _sigmoid(doubt + shift))
+    wrong = np.where(_copies_alone(analysis), np.minimum(wrong, 0.5), wrong)
     disagrees = np.where(lone, most, _sigmoid(doubt + _shift(doubt[~lone], most)))
     posterior, rows = analysis.model.posterior, np.arange(len(lone))
     other = analysis.views.candidates[rows, analysis.model.other]
@@ -144,6 +149,17 @@ def _probabilities(analysis: NoiseAnalysis, least: float) -> tuple[Floats, Float
         rate = min(max(mean, 1e-12), 1 - 1e-12)
         doubt = np.where(lone, math.log(rate) - math.log1p(-rate) - shift, doubt)
     return wrong, disagrees, np.where(beyond, other, classes), of_proposed, doubt
+
+
+def _copies_alone(analysis: NoiseAnalysis) -> Booleans:
+    """Return whether equal items with other labels `(N,)` are all that speaks against a label.
+
+    Nothing else does where most of the neighbours that are not equal have the label, or there are none.
+    """
+    around, classes = analysis.around, analysis.setting.classes
+    apart = around.distances > 0
+    same = (classes[around.indices] == classes[:, None]) & apart
+    return conflicting(around, classes) & (2 * same.sum(axis=1) >= apart.sum(axis=1))
 
 
 def _sigmoid(logits: Floats) -> Floats:

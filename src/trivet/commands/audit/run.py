@@ -239,9 +239,9 @@ def _rows(items: Items, judgement: Judgement) -> list[Suspect]:
             id=items.ids[i],
             label=names[classes[i]],
             proposed_label=names[suspects.proposed[i]],
-            probability_wrong=round(float(suspects.probability_wrong[i]), 6),
-            probability_not_separable=round(float(suspects.probability_not_separable[i]), 6),
-            probability_proposed=round(float(suspects.probability_proposed[i]), 6),
+            probability_wrong=_short(suspects.probability_wrong[i]),
+            probability_not_separable=_short(suspects.probability_not_separable[i]),
+            probability_proposed=_short(suspects.probability_proposed[i]),
             evidence="; ".join(evidence(i)),
             neighbour_label=names[neighbour_classes[i]],
             neighbour_count=int(counts[i]),
@@ -375,4 +375,4 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
 
 
 def _short(value: float) -> float | None:
-    return round(float(value), 6) if np.isfinite(value) else None
+    return float(f"{value:.6g}") if np.isfinite(value) else None
