@@ -104,7 +104,8 @@ def estimate_noise(
     It is 0 where these items tell of nothing but overlap:
 
     * no more of the deepest disagree than of labels that are redrawn on this embedding as if classes only overlapped
-      (`redraws.overlap_excess`), by 2.5 standard deviations, or by one where about as many disagree of all;
+      (`redraws.overlap_excess`), by 2.5 standard deviations, or by one where about as many disagree of all; of fewer
+      than 500 items the rule for few stands for this;
     * the nearest items spread in 1.5 dimensions or less, where overlap may look like any mistakes;
     * p expects more than a tenth of them to disagree;
     * half of them do, or a share larger than that of all labels that agree: the embedding is to be doubted;
@@ -231,7 +232,7 @@ def _verdict(
         sure = even and _wavers(setting, first, order[:anchors], seed) <= UNSURE
     if sure and deep > FLOOR:
         sure = intrinsic_dimension(around.distances) > LINE
-    if sure and deep > FLOOR:
+    if sure and deep > FLOOR and not few:
         sure = overlap_excess(setting, seed) > (EVENLY_BEYOND if even else BEYOND)
     settled = sure and near
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
