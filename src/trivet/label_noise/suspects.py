@@ -159,7 +159,7 @@ def _copies_alone(analysis: NoiseAnalysis) -> Booleans:
     around, classes = analysis.around, analysis.setting.classes
     apart = around.distances > 0
     same = (classes[around.indices] == classes[:, None]) & apart
-    return conflicting(around, classes) & (2 * same.sum(axis=1) >= apart.sum(axis=1))
+    return np.asarray(conflicting(around, classes) & (2 * same.sum(axis=1) >= apart.sum(axis=1)))
 
 
 def _sigmoid(logits: Floats) -> Floats:
