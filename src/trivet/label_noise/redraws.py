@@ -63,8 +63,8 @@ def deep_shares(disagrees: Booleans, depth: Floats) -> Floats:
     """
     from scipy.stats import rankdata
 
-    place = -rankdata(depth) / len(depth)  # equal ones share theirs
-    weights = np.maximum(0.0, 1 - (place - place.min())[:, None] / np.array(DEEPEST))
+    ranks = -rankdata(depth) / len(depth)  # equal ones share theirs
+    weights = np.maximum(0.0, 1 - (ranks - ranks.min())[:, None] / np.array(DEEPEST))
     return np.asarray(disagrees @ weights / weights.sum(axis=0) / max(float(disagrees.mean()), 1e-300))
 
 

@@ -157,9 +157,9 @@ def _copies_alone(analysis: NoiseAnalysis) -> Booleans:
     Nothing else does where most of the neighbours that are not equal have the label, or there are none.
     """
     around, classes = analysis.around, analysis.setting.classes
-    apart = around.distances > 0
-    same = (classes[around.indices] == classes[:, None]) & apart
-    return np.asarray(conflicting(around, classes) & (2 * same.sum(axis=1) >= apart.sum(axis=1)))
+    unequal = around.distances > 0
+    same = (classes[around.indices] == classes[:, None]) & unequal
+    return np.asarray(conflicting(around, classes) & (2 * same.sum(axis=1) >= unequal.sum(axis=1)))
 
 
 def _sigmoid(logits: Floats) -> Floats:
