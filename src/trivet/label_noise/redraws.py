@@ -23,7 +23,7 @@ CLOSE = 0.01  # how near the agreement of a redraw is to be to that of the label
 
 
 def overlap_excess(setting: LabelledPoints, seed: int) -> float:
-    """By how many standard deviations more of the deepest labels disagree than if classes only overlapped.
+    """Standard deviations by which more of the deepest labels disagree than if classes only overlapped.
 
     p(c | x) is fitted as if all labels were right (`posterior.fit_overlap`). A classifier of redrawn labels agrees with
     them less often than that of the labels themselves, for it adds its own errors; so all powers of p are multiplied by
@@ -56,7 +56,7 @@ def overlap_excess(setting: LabelledPoints, seed: int) -> float:
 
 
 def deep_shares(disagrees: Booleans, depth: Floats) -> Floats:
-    """How often the deepest 0.3 and 0.6 of the items disagree, in units of how often all do.
+    """Shares that disagree of the deepest 0.3 and 0.6 of the items, in units of the share of all.
 
     Items weigh from 1 for the deepest down to 0. The ratios are 1 if labels disagree everywhere alike, and 0 if none of
     the deepest does.
