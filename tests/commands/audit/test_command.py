@@ -28,8 +28,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez("pets.npz", embeddings=points, id=ids, kind=np.array(["cat", "dog"])[labels])
     words = np.where(truth == 1, "bark loud", "soft purr")
     lines = [
-        f'{i},"{word}, {i % 10}",{["cat", "dog"][label]}'
-        for i, (word, label) in enumerate(zip(words, labels, strict=True))
+        f'{i},"{word}, {i}",{["cat", "dog"][label]}' for i, (word, label) in enumerate(zip(words, labels, strict=True))
     ]
     Path("pets.csv").write_text("\n".join(["name,text,kind", *lines]) + "\n")
     Path("run/embeddings").mkdir(parents=True)
