@@ -35,7 +35,7 @@ may be accused, that the ranges of the noise must be as often true and AUROC as 
 calibration error of the weak sets whose range begins above 0 must be 0.05 at most. After the first run of the part
 noise, with another seed, one step was taken out again that made the odds of all labels less sure where classes have few
 items, for on CUB the calibration became worse. The earlier rule ("before" in the results) was run on a part of the
-cells of noise, of which 10 of 16 were run.
+cells of noise.
 
 Features are kept in the folder of the runs. These three parts write studies/results/right_labels.json.
 The others print one line for each data set and rate: how many ranges hold the share
