@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from scipy.signal import resample_poly
 
 from readers import Array, idx, texts
@@ -200,6 +201,82 @@ def digits(_: Path) -> tuple[Array, Array]:
     return np.stack(rows), labels
 
 
+def topics(_: Path) -> tuple[Array, Array]:
+    """Training texts of CLINC150 by the mean of vectors of their words, 80 axes of which words stand near: and intent.
+
+    Source:
+        Levy, Goldberg, "Neural word embedding as implicit matrix factorization", NeurIPS 2014 (positive pointwise
+        mutual information).
+    """
+    rows = texts("clinc150")
+    sentences = [text.lower().split() for text, _ in rows]
+    numbers = {word: number for number, word in enumerate(sorted({word for one in sentences for word in one}))}
+    counts = np.zeros((len(numbers), len(numbers)), np.float32)
+    for one in sentences:
+        ids = [numbers[word] for word in one]
+        for place, word in enumerate(ids):
+            for near in ids[max(0, place - 4) : place]:
+                counts[word, near] += 1
+                counts[near, word] += 1
+    sums = counts.sum(axis=1) + 1
+    shared = np.log(np.maximum(counts * sums.sum() / np.outer(sums, sums), 1))
+    vectors, strengths, _ = np.linalg.svd(shared, hermitian=True)
+    words = vectors[:, :80] * np.sqrt(strengths[:80])
+    means = [np.mean([words[numbers[word]] for word in one], axis=0) for one in sentences]
+    return np.stack(means), np.array([intent for _, intent in rows])
+
+
+def strokes(_: Path) -> tuple[Array, Array]:
+    """Evaluation characters of Omniglot by a small convolutional network trained on those of the background."""
+    from trivet import SupConLoss
+
+    def read(part: str) -> tuple[Array, Array]:
+        images, names = [], []
+        with zipfile.ZipFile(find_root(None) / "omniglot" / f"images_{part}.zip") as archive:
+            for name in sorted(entry for entry in archive.namelist() if entry.endswith(".png")):
+                image = Image.open(archive.open(name)).convert("L").resize((28, 28), Image.Resampling.BOX)
+                images.append(1 - np.asarray(image, np.float32)[None] / 255)
+                names.append("/".join(name.split("/")[-3:-1]))
+        return np.stack(images), np.array(names)
+
+    torch.manual_seed(0)
+    layers: list[torch.nn.Module] = []
+    for before, after in ((1, 32), (32, 64), (64, 64)):
+        layers += [torch.nn.Conv2d(before, after, 3, padding=1), torch.nn.BatchNorm2d(after), torch.nn.ReLU()]
+        layers += [torch.nn.MaxPool2d(2)]
+    network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(576, 64))
+    images, names = read("background")
+    classes, random = np.unique(names, return_inverse=True)[1], np.random.default_rng(0)
+    optimizer, loss = torch.optim.Adam(network.parameters(), 1e-3), SupConLoss()
+    for _ in range(300):
+        chosen = random.permutation(classes.max() + 1)[:32]
+        rows = np.concatenate([random.permutation(np.flatnonzero(classes == one))[:4] for one in chosen])
+        value = loss(
+            torch.nn.functional.normalize(network(torch.from_numpy(images[rows]))), torch.from_numpy(classes[rows])
+        )
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    network.eval()
+    images, names = read("evaluation")
+    with torch.no_grad():
+        rows = np.concatenate([network(torch.from_numpy(images[at : at + 500])) for at in range(0, len(images), 500)])
+    return rows, names
+
+
+def garments(_: Path) -> tuple[Array, Array]:
+    """Test images of Fashion-MNIST by two layers of convolutions that nobody trained, in quarters: and the item."""
+    torch.manual_seed(0)
+    images, labels = idx("fashion-mnist")
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 64, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(64, 64, 5), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(),
+    )  # fmt: skip
+    points = torch.from_numpy(images[:4000].astype(np.float32) / 255)[:, None]
+    with torch.no_grad():
+        return network(points).numpy(), labels[:4000]
+
+
 ENCODERS: dict[str, tuple[str, Callable[[Path], tuple[Array, Array]]]] = {
     "intents": ("cosine", intents),
     "speech": ("cosine", speech),
@@ -207,6 +284,9 @@ ENCODERS: dict[str, tuple[str, Callable[[Path], tuple[Array, Array]]]] = {
     "requests": ("cosine", requests),
     "modules": ("cosine", modules),
     "digits": ("euclidean", digits),
+    "topics": ("cosine", topics),
+    "strokes": ("cosine", strokes),
+    "garments": ("euclidean", garments),
 }
 
 
