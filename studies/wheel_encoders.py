@@ -222,8 +222,9 @@ def topics(_: Path) -> tuple[Array, Array]:
     shared = np.log(np.maximum(counts * sums.sum() / np.outer(sums, sums), 1))
     vectors, strengths, _ = np.linalg.svd(shared, hermitian=True)
     words = vectors[:, :80] * np.sqrt(strengths[:80])
-    means = [np.mean([words[numbers[word]] for word in one], axis=0) for one in sentences]
-    return np.stack(means), np.array([intent for _, intent in rows])
+    means = np.stack([np.mean([words[numbers[word]] for word in one], axis=0) for one in sentences])
+    known = np.linalg.norm(means, axis=1) > 0  # a word that stands alone has no vector
+    return means[known], np.array([intent for _, intent in rows])[known]
 
 
 def strokes(_: Path) -> tuple[Array, Array]:
