@@ -25,10 +25,13 @@ falsely, and 6 slightly worse ones called healthy. The two had class collapse, o
 of noisy labels as well: such embeddings accuse no labels any more. The six had been measured in galleries two or three
 times as large, in which the features gain more than heads do: now galleries are of one size. It is as it came, too.
 
-Third test, by the present rules: other draws of the same three. The one that counts as cleared was left open.
+Third test: other draws of the same three. The one that counts as cleared was left open.
 
 Fourth test, by the same rules: requests by vectors of words, characters by a network trained on others, garments by
-convolutions that nobody trained (60, 80 and 10 classes): encoders that no rule had seen.
+convolutions that nobody trained (60, 80 and 10 classes): encoders that no rule had seen. Six characters whose inside
+was lost were called healthy, as retention was not measured in classes of fewer than ten items; now it is from six on.
+
+Fifth test, by the present rules: other draws of the fourth's.
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.
 """
@@ -330,8 +333,9 @@ SIZES = {  # classes, items and others of each
     "garments": (10, 65, 300),
 }
 TESTS = (  # and the seeds of their draws
-    ("Fourth test: topics, strokes and garments, by the present rules", (16, 17)),
-    ("Third test: requests, modules and digits again, by the present rules", (14, 15)),
+    ("Fifth test: topics, strokes and garments again, by the present rules", (18, 19)),
+    ("Fourth test: topics, strokes and garments, by the rules before", (16, 17)),
+    ("Third test: requests, modules and digits again, by the rules before", (14, 15)),
     ("Second test: requests, modules and digits, by the rules before", (12, 13)),
     ("First test: intents, voices and files, by the rules before", (10, 11)),
 )
@@ -664,7 +668,7 @@ def main() -> None:
     earlier = pages.read(options.output)
     former = {
         part: [row for row in earlier.get(part, []) if row["data"] not in options.sets or row["seed"] in past]
-        for part, past in (("rows", ()), ("broad", (10, 11, 12, 13, 14, 15)))
+        for part, past in (("rows", ()), ("broad", (10, 11, 12, 13, 14, 15, 16, 17)))
     }
     record: Row = {
         "rows": [*former["rows"], *measured([one for one in options.sets if one in SETS])],

@@ -172,6 +172,16 @@ def test_what_is_inside_classes_is_lost_if_the_reference_shows_that_it_was_no_no
     assert [one.kind for one in diagnose(without(noise, classes), LARGE, noise).verdicts] == ["spread-out"]
 
 
+@pytest.mark.parametrize("size", [6, 8, 20])
+def test_class_means_with_noise_are_not_healthy_in_small_classes_either(size: int) -> None:
+    labels = np.repeat(np.arange(50), size)
+    before = clusters(within=0.7, labels=labels)
+    assert [one.kind for one in diagnose(1.1 * before, labels, before).verdicts] == ["healthy"]
+    means = clusters(within=0.0, labels=labels)
+    noisy = means + 0.3 * np.random.default_rng(1).standard_normal(means.shape)
+    assert "healthy" not in [one.kind for one in diagnose(noisy, labels, before).verdicts]
+
+
 def test_single_items_that_were_moved_are_named() -> None:
     before = clusters(within=1.2)
     random, after, moved = np.random.default_rng(3), before.copy(), [5, 100, 101, 399]

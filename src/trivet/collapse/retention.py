@@ -13,7 +13,8 @@ from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows
 from trivet.runtime.arrays import Floats, Integers
 
-LEAST = 10  # items of a class; fewer tell nothing
+LEAST = 6  # items of a class; fewer tell nothing
+SINGLE = 10  # items from which a class tells something by itself, and not in the mean of many alone
 LARGEST = 1000  # items of a class; of more, so many are drawn at random
 ITEMS = 20  # for each principal axis inside the classes
 FALSE = 0.01  # share of the classes that lost their inside that may be there by chance
@@ -24,7 +25,7 @@ class Retention:
     """Share of the neighbourhoods inside each class that an embedding keeps; C classes."""
 
     labels: npt.NDArray[Any]  # (C,) the label of each class, ascending
-    values: Floats  # (C,) at most 1; NaN for a class of fewer than 10 items, or one that the reference has on one point
+    values: Floats  # (C,) at most 1; NaN for a class of fewer than 6 items, or one that the reference has on one point
     errors: Floats  # (C,) the standard error of each over the items
     items: Integers  # (C,) how many it is of
 
@@ -56,7 +57,7 @@ def mode_retention(embeddings: Array, reference: Array, labels: Array, *, seed: 
         seed: of the draw of 1000 items of a class that has more, not negative.
 
     Raises:
-        ValueError: if shapes or dtypes disagree, a row is not finite, no class has both 10 items and differences in the
+        ValueError: if shapes or dtypes disagree, a row is not finite, no class has both 6 items and differences in the
             reference, or `seed` is negative.
 
     Source:
