@@ -31,7 +31,9 @@ Fourth test, by the same rules: requests by vectors of words, characters by a ne
 convolutions that nobody trained (60, 80 and 10 classes): encoders that no rule had seen. Six characters whose inside
 was lost were called healthy, as retention was not measured in classes of fewer than ten items; now it is from six on.
 
-Fifth test, by the present rules: other draws of the fourth's.
+The fifth test, of other draws of these (seeds 18 and 19, not listed), accused none, left 32 open and cleared 4: strokes
+of which a third of the classes had lost their inside. Classes of eight items did not count there; now all count that
+have a retention. Sixth test, by the present rules: other draws once more.
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.
 """
@@ -333,7 +335,7 @@ SIZES = {  # classes, items and others of each
     "garments": (10, 65, 300),
 }
 TESTS = (  # and the seeds of their draws
-    ("Fifth test: topics, strokes and garments again, by the present rules", (18, 19)),
+    ("Sixth test: topics, strokes and garments again, by the present rules", (20, 21)),
     ("Fourth test: topics, strokes and garments, by the rules before", (16, 17)),
     ("Third test: requests, modules and digits again, by the rules before", (14, 15)),
     ("Second test: requests, modules and digits, by the rules before", (12, 13)),

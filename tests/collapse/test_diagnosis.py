@@ -173,12 +173,14 @@ def test_what_is_inside_classes_is_lost_if_the_reference_shows_that_it_was_no_no
 
 
 @pytest.mark.parametrize("size", [6, 8, 20])
-def test_class_means_with_noise_are_not_healthy_in_small_classes_either(size: int) -> None:
+@pytest.mark.parametrize("lost", [50, 17])
+def test_class_means_with_noise_are_not_healthy_in_small_classes_either(size: int, lost: int) -> None:
     labels = np.repeat(np.arange(50), size)
     before = clusters(within=0.7, labels=labels)
     assert [one.kind for one in diagnose(1.1 * before, labels, before).verdicts] == ["healthy"]
     means = clusters(within=0.0, labels=labels)
-    noisy = means + 0.3 * np.random.default_rng(1).standard_normal(means.shape)
+    noisy = np.where((labels < lost)[:, None], means, before)
+    noisy[labels < lost] += 0.3 * np.random.default_rng(1).standard_normal(means[labels < lost].shape)
     assert "healthy" not in [one.kind for one in diagnose(noisy, labels, before).verdicts]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from trivet.collapse.measures import Measures
-from trivet.collapse.retention import SINGLE
 from trivet.collapse.rules import above_chance
 from trivet.collapse.significance import Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
@@ -101,10 +100,9 @@ def _inside(measures: Measures) -> str | None:
             "of the neighbours that items have within their class in the reference "
             f"{100 * max(0.0, measures.retention):.0f} % are left, about as many as by chance"
         )
-    values = measures.per_class.retention[measures.per_class.items >= SINGLE]
-    hollow, known = int((values < limit).sum()), int(np.isfinite(values).sum())
-    lost = max(hollow, len(measures.lost_inside))
-    if len(measures.lost_inside) or (hollow and hollow >= THRESHOLDS["hollow"].value * known):
+    values = measures.per_class.retention[np.isfinite(measures.per_class.retention)]
+    lost = max(int((values < limit).sum()), len(measures.lost_inside))
+    if len(measures.lost_inside) or lost >= THRESHOLDS["hollow"].value * len(values):
         return (
             f"in {lost} of {counted(measures.classes, 'class')} about as few of the neighbours that items have there "
             "in the reference are left as by chance"

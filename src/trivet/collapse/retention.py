@@ -14,7 +14,6 @@ from trivet.distances import Array, as_classes, as_rows
 from trivet.runtime.arrays import Floats, Integers
 
 LEAST = 6  # items of a class; fewer tell nothing
-SINGLE = 10  # items from which a class tells something by itself, and not in the mean of many alone
 LARGEST = 1000  # items of a class; of more, so many are drawn at random
 ITEMS = 20  # for each principal axis inside the classes
 FALSE = 0.01  # share of the classes that lost their inside that may be there by chance
