@@ -106,12 +106,13 @@ def shapes() -> Iterator[str]:
     alone = sum(one["outcome"] == "open" and one["reference_recall"] is None for one in rows)
     yield (
         f"{count('accused')} accused falsely (4 bits of each coordinate), {count('cleared')} falsely called healthy "
-        f"({count('cleared', 'inside')} lost the inside of a third of their classes), {count('open')} left open ({alone} as"
+        f"({count('cleared', 'inside')} lost the inside of a third of their classes), {count('open')} left open "
+        f"({alone} as"
     )
     inside = sum(one["fate"] == "inside" for one in rows)
     yield (
-        f"{count('right', 'collapsed')} of 24 network collapses, {count('right', 'slight')} of 24 with 1.5 % of the items "
-        f"moved and {count('right', 'inside')} of {inside} that lost"
+        f"{count('right', 'collapsed')} of 24 network collapses, {count('right', 'slight')} of 24 with 1.5 % of the "
+        f"items moved and {count('right', 'inside')} of {inside} that lost"
     )
 
 
