@@ -100,7 +100,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(build(config, (1, 8, 8), 0), config, (1, 8, 8), folder / "run" / "model")
     (folder / "run" / "config.toml").write_text((folder / "s.toml").read_text())
     (folder / "run" / "record.json").write_text(json.dumps(RunRecord.read(RECORD).as_json()))
-    state = {"step": 6, "seconds": 1.5, "precision": {}, "guard": {"best": None, "monitor": {}}, "history": []}
+    state = {"step": 6, "seconds": 1.5, "precision": {}, "monitor": {}, "history": []}
     state |= {"cleaning": {"checks": [], "left_out": [], "relabelled": []}, "sampling": []}
     state |= {"selection": {"step": 0, "checks": [], "measure": []}}
     metadata = {"state": json.dumps(state), "fingerprint": "x"}
