@@ -127,7 +127,7 @@ def watched_runs() -> Iterator[str]:
     )
     assert batches["accused"] == guest["accused"] == batches["closing wrong"] == guest["closing wrong"] == 0
     yield f"none of {batches['healthy']} healthy ones"
-    yield f"{batches['false kind']} were called a kind that they nearly were"
+    yield f"{batches['false kind']} were called a kind that they were not by these items"
     right = batches["closing right"]
     yield f"right for {right}, wrong for none, and left {batches['closed'] - right} open"
 
