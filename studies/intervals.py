@@ -28,6 +28,7 @@ from PIL import Image
 import trivet
 from trivet.datasets.download import find_root
 from trivet.metrics import evaluate
+from trivet.metrics.intervals import Over
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Draw = Callable[[np.random.Generator, bool], tuple[Array, Array]]
@@ -105,7 +106,8 @@ def omniglot() -> tuple[Array, Array]:
 
 def coverage(draw: Draw, draws: int, *, fresh: bool, seed: int) -> dict[str, dict[str, float]]:
     """Measure -> truth, deviation over draws, mean width, share of intervals that hold it, and differences called."""
-    generator, over = np.random.default_rng(seed), "classes" if fresh else "queries"
+    generator = np.random.default_rng(seed)
+    over: Over = "classes" if fresh else "queries"
     rows: dict[str, list[tuple[float, ...]]] = {}
     for _ in range(draws):
         points, labels = draw(generator, fresh)
@@ -118,7 +120,7 @@ def coverage(draw: Draw, draws: int, *, fresh: bool, seed: int) -> dict[str, dic
         macro = first.intervals("macro")
         for name, mean in means.items():
             if mean is not None and name in differences:
-                interval, other = ends[name][over], differences[name][over].interval  # type: ignore[index]  # one of both
+                interval, other = ends[name][over], differences[name][over].interval
                 macro_mean = first.mean("macro")[name]
                 rows.setdefault(name, []).append(
                     (mean, interval.low, interval.high, other.low, other.high, macro_mean or math.nan,

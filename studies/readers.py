@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import gzip
 import io
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,23 @@ def clinc_domains() -> dict[str, str]:
     """Intent -> domain."""
     domains = json.loads((find_root(None) / "clinc150" / "domains.json").read_text())
     return {intent: name for name, intents in domains.items() for intent in intents}
+
+
+def docstrings(packages: Sequence[str]) -> Iterator[tuple[str, type[ast.AST], str]]:
+    """Docstrings of functions and classes of installed packages: subpackage, kind of node and text, tests left out."""
+    root = Path(np.__file__).parents[1]
+    for package in packages:
+        for path in sorted((root / package).rglob("*.py")):
+            section = "/".join(path.relative_to(root).parts[:2])
+            if "test" in str(path.relative_to(root)) or section.endswith(".py"):
+                continue
+            try:
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+            except (SyntaxError, UnicodeDecodeError):
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node)):
+                    yield section, type(node), text
 
 
 def encoded(encoder: Path, sentences: list[str]) -> Array:

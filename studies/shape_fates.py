@@ -41,7 +41,6 @@ Results go to studies/results/shape_fates.json and .md; sets that are not run ke
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +55,7 @@ from scipy.fft import dctn
 from torch import nn
 
 import pages
+import readers
 from pages import table
 from readers import Array, idx
 from real_fates import CLEAR, SLIGHT, apply, fate_of, train
@@ -87,22 +87,8 @@ def docstrings() -> tuple[Array, Array]:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-    texts, names = [], []
-    root = Path(np.__file__).parents[1]
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            section = "/".join(path.relative_to(root).parts[:2])
-            if "test" in str(path.relative_to(root)) or section.endswith(".py"):
-                continue
-            try:
-                tree = ast.parse(path.read_text(encoding="utf-8"))
-            except (SyntaxError, UnicodeDecodeError):
-                continue
-            for node in ast.walk(tree):
-                text = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
-                if text and len(text) > 200:
-                    texts.append(text[:1000])
-                    names.append(section)
+    found = [(section, text[:1000]) for section, _, text in readers.docstrings(PACKAGES) if len(text) > 200]
+    names, texts = zip(*found, strict=True)
     counts = HashingVectorizer(n_features=2**14, alternate_sign=False, stop_words="english").transform(texts)
     rows = TruncatedSVD(64, random_state=0).fit_transform(TfidfTransformer(sublinear_tf=True).fit_transform(counts))
     return rows.astype(np.float32), np.array(names)

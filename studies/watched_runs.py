@@ -32,6 +32,7 @@ import torch
 from torch import Tensor, nn
 
 import pages
+import readers
 from pages import share, table
 from readers import Array, clinc_domains, idx, texts
 from trivet import ContrastiveLoss, MultiSimilarityLoss, SupConLoss, TripletLoss
@@ -99,19 +100,12 @@ def requests(seed: int) -> Source:
 
 def docstrings(seed: int) -> Source:
     """Words of docstrings, 128 axes: up to 60 of a module, and modules of six packages with 30 or more."""
-    random, root = np.random.default_rng(seed), Path(np.__file__).parents[1]
+    random = np.random.default_rng(seed)
     found: dict[str, list[str]] = {}
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            module = "/".join(path.relative_to(root).parts[:2])
-            if "test" in str(path.relative_to(root)) or module.endswith(".py"):
-                continue
-            try:
-                tree = ast.parse(path.read_text(encoding="utf-8"))
-            except (SyntaxError, UnicodeDecodeError):
-                continue
-            own = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-            found.setdefault(module, []).extend(text[:600] for text in own if text and len(text) > 120)
+    for module, kind, text in readers.docstrings(PACKAGES):
+        functions = found.setdefault(module, [])
+        if kind is ast.FunctionDef and len(text) > 120:
+            functions.append(text[:600])
     kept = {module: random.permutation(of)[:60] for module, of in found.items() if len(of) >= 30}
     modules = np.repeat(list(kept), [len(of) for of in kept.values()])
     rows = _words([str(text) for of in kept.values() for text in of])

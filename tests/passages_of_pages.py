@@ -114,6 +114,8 @@ def shapes() -> Iterator[str]:
         f"{count('right', 'collapsed')} of 24 network collapses, {count('right', 'slight')} of 24 with 1.5 % of the "
         f"items moved and {count('right', 'inside')} of {inside} that lost"
     )
+    rows = [one for one in results(STUDIES / "shape_fates.json")["broad"] if one["seed"] in (16, 17)]
+    yield f"no rule had seen: {count('accused')} accused, {count('cleared')} called healthy, {count('open')} open"
 
 
 def watched_runs() -> Iterator[str]:
