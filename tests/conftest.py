@@ -51,6 +51,14 @@ def no_wait_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is written into the home folder of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIVET_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_terminal() -> Iterator[None]:
     """Parallel test processes pass on a width, at which printed sentences would break."""

@@ -94,13 +94,13 @@ def test_the_binary_version_of_cifar_is_unpacked_by_the_names_that_are_read_alon
         download("sop", tmp_path)
 
 
-def test_the_argument_then_the_variable_then_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_argument_then_the_variable_then_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIVET_DATA", "/from/variable")
-    monkeypatch.setenv("HOME", "/from/home")
+    monkeypatch.setenv("TRIVET_CACHE", "/from/cache")
     assert find_root(Path("given")) == Path("given")
     assert find_root(None) == Path("/from/variable")
     monkeypatch.delenv("TRIVET_DATA")
-    assert find_root(None) == Path("/from/home/.cache/trivet")
+    assert find_root(None) == Path("/from/cache/data")
 
 
 def test_names_that_need_no_download(tmp_path: Path) -> None:

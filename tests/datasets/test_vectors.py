@@ -191,7 +191,7 @@ def test_an_encoder_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return np.array([[len(text), text.count("o")] for text in texts], np.float32)
 
     monkeypatch.setattr("trivet.datasets.texts.encoder_vectors", vectors)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TRIVET_CACHE", str(tmp_path / "cache"))
     path = texts_file(tmp_path, ".csv", texts())
     first, again = (loaded(path, "texts", encoder="mini") for _ in range(2))
     assert asked == [("mini", 24)]
@@ -199,6 +199,10 @@ def test_an_encoder_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     loaded(path, "texts", encoder="maxi")
     loaded(texts_file(tmp_path, ".csv", texts()[:-1]), "texts", encoder="mini")
     assert asked[1:] == [("maxi", 24), ("mini", 23)]
+    for file in (tmp_path / "cache" / "encoded").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    loaded(path, "texts", encoder="maxi")
+    assert asked[3:] == [("maxi", 23)]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])

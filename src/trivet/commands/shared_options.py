@@ -16,7 +16,7 @@ from trivet.runtime.safe_read import check_regular
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
     Path | None,
-    typer.Option(help="Folder of the data sets. Default: TRIVET_DATA, else ~/.cache/trivet."),
+    typer.Option(help="Folder of the data sets. Default: TRIVET_DATA, else ~/.cache/trivet/data."),
 ]
 Distance = Annotated[
     Literal["cosine", "euclidean"] | None, typer.Option(help="Distance. Default: the run's; cosine for a file.")

@@ -9,19 +9,15 @@ from typing import Any
 
 from trivet.datasets.config import DATA_SETS
 from trivet.io.atomic_files import scratch_folder
-
-
-def cache_folder() -> Path:
-    """The folder of the user for what can be made again."""
-    return Path.home() / ".cache" / "trivet"
+from trivet.runtime.cache import cache_folder
 
 
 def find_root(data_root: Path | None) -> Path:
-    """The folder of data sets: `data_root`, else the environment variable TRIVET_DATA, else ~/.cache/trivet."""
+    """The folder of data sets: `data_root`, else the environment variable TRIVET_DATA, else `data` of the cache."""
     if data_root is not None:
         return data_root
     variable = os.environ.get("TRIVET_DATA")
-    return Path(variable) if variable else cache_folder()
+    return Path(variable) if variable else cache_folder("data")
 
 
 def fetch_by_torchvision(kind: str, subfolder: str, options: Sequence[Mapping[str, Any]], folder: Path) -> Path:

@@ -13,17 +13,15 @@ from torch import Tensor
 
 from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
-from trivet.datasets.download import cache_folder
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.datasets.vectors import VectorInputs, dataset_of
 from trivet.io.atomic_files import atomic_file
 from trivet.io.read_embeddings import TEXT, read_texts
 from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
+from trivet.runtime.cache import cache_folder
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter
-
-ENCODED = "encoded"  # the folder of encoded texts, among what is cached
 
 
 class TextsConfig(ListedConfig):
@@ -83,7 +81,7 @@ class TextInputs(RowInputs):
 def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
     """The texts of `config.path` as vectors, labelled by the other columns and split as `config.split` says.
 
-    Vectors of an encoder are kept in `cache_folder()`, and made again when the texts or the encoder change.
+    Vectors of an encoder are kept in `cache_folder("encoded")`, and made again when the texts or the encoder change.
 
     Raises:
         ValueError: if the file is broken, a row has no text or label, the encoder cannot be used, or the split cannot
@@ -168,10 +166,11 @@ def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -
     folder = Path(config.encoder)  # of which also counts when its files were changed
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
     known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    file = cache_folder() / ENCODED / f"{fingerprint([config.encoder, known, list(texts)])[:32]}.npy"
-    if file.is_file():
+    file = cache_folder("encoded") / f"{fingerprint([config.encoder, known, list(texts)])[:32]}.npy"
+    with contextlib.suppress(OSError, ValueError, EOFError):  # what is damaged is made again
         cached: np.ndarray = np.load(file, allow_pickle=False)
-        return cached
+        if len(cached) == len(texts):
+            return cached
     vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
     with contextlib.suppress(OSError), atomic_file(file) as partial, partial.open("wb") as sink:  # else made next time
         np.save(sink, vectors)

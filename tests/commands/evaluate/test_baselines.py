@@ -40,15 +40,16 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.usefixtures("digits", "few_digits", "rough_evaluation")
 def test_a_run_keeps_them_in_the_cache_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, data = tmp_path / "home", tmp_path / "data"
-    monkeypatch.setenv("HOME", str(home))
+    cache, data = tmp_path / "cache", tmp_path / "data"
+    monkeypatch.setenv("TRIVET_CACHE", str(cache))
+    data.mkdir()
     values = {"data": {"name": "digits"}, "model": {"name": "linear"}, "loss": {"name": "triplet"}}
     values |= {"batch": {"num_classes": 2, "samples_per_class": 2}, "training": {"steps": 1, "accelerator": "cpu"}}
     values |= {"evaluation": {"map_points": 10, "nmi_plus": 1}}
     config = RunConfig.parse(values, source="test")
     train(config, tmp_path / "run", data_root=data)
-    assert list((home / ".cache" / "trivet" / "baselines").glob("*.npz"))
-    assert not data.exists()
+    assert list((cache / "baselines").glob("*.npz"))
+    assert not list(data.iterdir())
 
 
 def test_what_was_measured_is_kept_and_is_the_same(digits: Dataset, measured: list[int], tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
 from trivet.training.embed_dataset import embed, raw_inputs
 
-FOLDER = "baselines"  # among what is cached
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
 MOST = 2**28  # bytes of all that is kept: 256 MiB; what was used last stays
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64

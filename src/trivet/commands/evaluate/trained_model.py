@@ -17,10 +17,9 @@ from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items
 from trivet.commands.diagnose.run import diagnosis_section
 from trivet.commands.displayed_items import dataset_items, nearest_items, retrievable
-from trivet.commands.evaluate.baselines import FOLDER, baseline_retrieval, run_references
+from trivet.commands.evaluate.baselines import baseline_retrieval, run_references
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Dataset, Splits
-from trivet.datasets.download import cache_folder
 from trivet.distances import unit_rows
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import Retrieval, evaluate, nearest_pairs, retrieve_levels
@@ -30,6 +29,7 @@ from trivet.models import Embedder, TextEmbedder
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.run_record import AtPrefix, ChosenCompared, CollapseIndex, Evaluated, RunRecord
 from trivet.reports.shared_records import Gallery, QueryRecord, ScatterRecord
+from trivet.runtime.cache import cache_folder
 from trivet.runtime.progress import reporter, show_progress, steps, work
 from trivet.training.checkpoint import trained_to_the_end
 from trivet.training.checkpoint_selection import RECALL, monitored_split
@@ -100,7 +100,7 @@ def write_evaluation(
     record = record.model_copy(update={name: {} for name in MEASURED})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
-    model, cache = model.cpu(), cache_folder() / FOLDER
+    model, cache = model.cpu(), cache_folder("baselines")
     diagnosed: dict[str, DiagnosisSection] = {}
     began = time.perf_counter()
     for name, dataset in steps(datasets.items(), "evaluation"):
