@@ -150,6 +150,19 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
     return items if tokenize is None else replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
 
 
+def vectors_of(config: TextsConfig, texts: Sequence[str]) -> np.ndarray:
+    """The vectors `(N, d)` of a few other texts, which are not cached, as a run on `config` takes them.
+
+    Raises:
+        ValueError: as `texts_like`.
+    """
+    return encoder_vectors(texts, config.encoder) if config.encoder else _ngrams(_unencoded(config)[0])(texts)
+
+
+def _ngrams(splits: Splits) -> Callable[[Sequence[str]], np.ndarray]:
+    return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])
+
+
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
     table = read_texts(config.path, text=config.text, levels=config.levels, others=True)
@@ -162,7 +175,7 @@ def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -
     """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
     if config.encoder is None:
         assert splits is not None
-        return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])(texts)
+        return _ngrams(splits)(texts)
     folder = Path(config.encoder)  # of which also counts when its files were changed
     files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
     known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

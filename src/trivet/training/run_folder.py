@@ -14,7 +14,9 @@ from trivet.datasets import Splits
 from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
+from trivet.models.store import WEIGHTS
 from trivet.reports.run_record import RunRecord
+from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.safe_read import read_json
 from trivet.training.config import RunConfig
 from trivet.training.loggers import LOGS
@@ -272,3 +274,11 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
             "train with data.folds, or leave out the option."
         )
     return other
+
+
+def model_hash(run: RunFolder, which: Which | None = None) -> str:
+    """The fingerprint of the weights of a model of a run."""
+    path = model_folder(run, which) / WEIGHTS
+    if not path.is_file():
+        trained_model(run, which)  # says what is missing
+    return file_fingerprint(path)

@@ -182,23 +182,113 @@ class Encoder:
 
 def test_text(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_index(file, tmp_path / "none")
-    with pytest.raises(ValueError, match="index the embeddings with --text-model"):
+    with pytest.raises(ValueError, match=r"words\.npz does not; index it again with --text-model"):
         search_folder(tmp_path / "none", text="a tool")
-    for name in ("small", "gone", "wide"):
-        make_index(file, tmp_path / name, text_model=name)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r"run pip install 'trivet\[text\]'"):
-        search_folder(tmp_path / "small", text="a tool")
+        make_index(file, tmp_path / "index", text_model="small")
     library = types.ModuleType("sentence_transformers")
     library.SentenceTransformer = Encoder
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
-    (found,) = search_folder(tmp_path / "small", text="a tool", k=2)["queries"]
+    for name, message in (("gone", r"could not be loaded \(OSError: gone is not"), ("wide", "2 dimensions .* gives 3")):
+        with pytest.raises(ValueError, match=message):
+            make_index(file, tmp_path / "index", text_model=name)
+    make_index(file, tmp_path / "index", text_model="small")
+    (found,) = search_folder(tmp_path / "index", text="a tool", k=2)["queries"]
     assert (found["query"], found["kind"]) == ("a tool", "text")
     assert {item["id"] for item in found["neighbours"]} == {"axe", "saw"}
-    with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: gone is not a local folder"):
-        search_folder(tmp_path / "gone", text="a tool")
-    with pytest.raises(ValueError, match="vectors of the 2 dimensions of the index: wide gives 3"):
-        search_folder(tmp_path / "wide", text="a tool")
+
+
+ANIMALS = ("ant", "bee", "cow", "dog", "elk", "fox")
+
+
+class Lengths(Encoder):
+    """Each text has numbers of its own, which another name makes other ones."""
+
+    def encode(self, texts: list[str], show_progress_bar: bool) -> np.ndarray:
+        seeds = [list(f"{self.name} {text}".encode()) for text in texts]
+        return np.stack([np.random.default_rng(seed).normal(size=6) for seed in seeds])
+
+
+def of_texts(folder: Path, way: str) -> dict[str, Any]:
+    """What is indexed, and the options that say the way from texts to it."""
+    rows = [(f"the {ANIMALS[i % 6]} number {7919 * (i + 1) ** 2}", ANIMALS[i % 6]) for i in range(54)]
+    table, vectors = folder / "texts.csv", folder / "vectors.npz"
+    table.write_text("".join(f"{text},{name}\n" for text, name in [("text", "animal"), *rows]))
+    texts, names = np.array([text for text, _ in rows]), np.array([name for _, name in rows])
+    prefixed = [f"query: {text}" if way == "a run on vectors" else text for text in texts.tolist()]
+    np.savez(vectors, embeddings=Lengths("mini", {"use_safetensors": True}).encode(prefixed, False), text=texts,
+             animal=names)  # fmt: skip
+    if way == "a file":
+        return {"source": vectors, "text_model": "mini"}
+    data: dict[str, Any] = {"name": "texts", "path": str(table)}
+    if way == "a run on vectors":
+        data = {"name": "vectors", "path": str(vectors)}
+    elif way != "a run on n-grams":
+        data["encoder"] = "mini"
+    settings = {**SETTINGS, "data": data, "loss": {"name": "triplet"}, "model": {"name": "linear", "embedding_dim": 4}}
+    train(RunConfig.parse(settings, source="test"), folder / "run")
+    if way == "a run on vectors":
+        return {"source": folder / "run", "text_model": "mini", "text_prefix": "query: "}
+    if way == "a file of a run":
+        embed_data(folder / "run", str(table), folder / "made.parquet")
+        return {"source": folder / "made.parquet", "run": folder / "run"}
+    return {"source": folder / "run"}
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize(
+    "way", ["a run with an encoder", "a run on n-grams", "a run on vectors", "a file", "a file of a run"]
+)
+def test_a_text_goes_the_whole_way_of_the_indexed_ones(
+    way: str, distance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the words of an indexed text its own row is found, and then what is found by its id."""
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = Lengths
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    options, index = of_texts(tmp_path, way), tmp_path / "index"
+    about = make_index(output=index, distance=distance, **options).about
+    assert len(about.texts) == 8
+    for example in about.texts:
+        (by_text,) = search_folder(index, text=example.text, k=6)["queries"]
+        id = by_text["neighbours"][0]["id"]
+        assert by_text["neighbours"][0]["row"] == example.row
+        assert by_text["neighbours"][0]["distance"] == pytest.approx(0, abs=1e-5)
+        (by_id,) = search_folder(index, id=id, k=5)["queries"]
+        assert [item["id"] for item in by_text["neighbours"][1:]] == [item["id"] for item in by_id["neighbours"]]
+
+    if way == "a run on n-grams":  # the texts that they were fitted on
+        (tmp_path / "texts.csv").write_text((tmp_path / "texts.csv").read_text().replace("number", "nr"))
+    else:
+        library.SentenceTransformer = lambda name, **options: Lengths(f"later {name}", **options)
+    with pytest.raises(ValueError, match="a text query must be embedded as the indexed texts were"):
+        search_folder(index, text="the ant number 1")
+    if "text_model" in options:
+        with pytest.raises(ValueError, match="index with the --text-model, and --text-prefix, that made"):
+            make_index(output=tmp_path / "wrong", **options)
+        assert not (tmp_path / "wrong").exists()
+
+
+def test_the_encoder_alone_is_not_the_way_to_what_a_run_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = Lengths
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    options, wrong = of_texts(tmp_path, "a file of a run"), tmp_path / "wrong"
+    for made in (options["source"], tmp_path / "run" / "embeddings" / "seen.parquet"):
+        if made.is_file():
+            with pytest.raises(ValueError, match=r"the model of a run made those of .*; name that run with --run"):
+                make_index(made, wrong, text_model="mini")
+    with pytest.raises(ValueError, match="has its own way from its data to embeddings; leave it out"):
+        make_index(tmp_path / "run", wrong, text_model="mini")
+    of_vectors = tmp_path / "of vectors"
+    of_vectors.mkdir()
+    options = of_texts(of_vectors, "a run on vectors")
+    with pytest.raises(ValueError, match="of their length away from their embeddings; index with the --text-model"):
+        make_index(output=wrong, **{**options, "text_prefix": ""})
+    make_index(options["source"], tmp_path / "index")
+    with pytest.raises(ValueError, match="index it again with --text-model, the encoder that made the vectors"):
+        search_folder(tmp_path / "index", text="the ant number 1")
 
 
 def test_a_query_must_be_one_thing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +361,7 @@ def test_replaced_on_demand_only_and_put_back_after_a_failure(file: Path, run: P
     assert Index.load(index).info.distance == "euclidean"
     assert sorted(item.name for item in tmp_path.iterdir()) == ["broken.npz", "index", "words.npz"]
     with pytest.raises(
-        ValueError, match=r"--text-model is for a file .* is a run, with a model of its own; leave it out"
+        ValueError, match=r"--text-model is for vectors of an encoder .* its data to embeddings; leave it out"
     ):
         make_index(run, tmp_path / "new", text_model="small")
     shutil.copytree(run, tmp_path / "stopped")
@@ -296,6 +386,11 @@ def test_a_broken_index_folder(file: Path, run: Path, tmp_path: Path) -> None:
         search_folder(tmp_path / "index", id="cat")
     np.savez(tmp_path / "other.npz", embeddings=np.eye(3, dtype=np.float32), kind=np.array(["a", "b", "c"]))
     make_index(tmp_path / "other.npz", tmp_path / "other")
+    description = tmp_path / "other" / "index.json"
+    beyond = description.read_text().replace('"texts": []', '"texts": [{"row": 3, "text": "d"}]')
+    (shutil.copytree(tmp_path / "other", tmp_path / "beyond") / "index.json").write_text(beyond)
+    with pytest.raises(ValueError, match=r"must describe an index: it has texts of rows that are not there"):
+        search_folder(tmp_path / "beyond", id="0")
     shutil.copy(tmp_path / "other" / "items.parquet", items)
     with pytest.raises(ValueError, match=r"an item for each of the 5 vectors .*: it has 3 rows"):
         search_folder(tmp_path / "index", id="cat")

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
-from trivet.commands.index.run import model_hash
 from trivet.config.plugins import absolute, is_reference
 from trivet.datasets import DATA_SETS, Inputs, in_memory, load, load_file, load_images, settings_for
 from trivet.io.hf_dataset import is_saved
@@ -17,7 +16,7 @@ from trivet.io.parquet_files import write_embeddings
 from trivet.models import TextEmbedder
 from trivet.runtime.progress import reporter, work
 from trivet.training.embed_dataset import check_embedded, embed
-from trivet.training.run_folder import RunFolder, Which, trained_model
+from trivet.training.run_folder import RunFolder, Which, model_hash, trained_model
 
 
 def embed_data(

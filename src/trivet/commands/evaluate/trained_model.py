@@ -37,7 +37,7 @@ from trivet.training.class_sample import map_sample
 from trivet.training.components import Components, in_steps, load_splits, untrained
 from trivet.training.config import EvaluationConfig
 from trivet.training.embed_dataset import embed, item_columns
-from trivet.training.run_folder import REPORT, RunFolder, Which, trained_model
+from trivet.training.run_folder import REPORT, RunFolder, Which, model_hash, trained_model
 from trivet.training.run_log import first_record, record_progress
 
 SCATTER_POINTS, QUERIES, NEIGHBOURS = 2000, 10, 6
@@ -109,7 +109,8 @@ def write_evaluation(
             record.warnings.append("The embeddings are not finite, so nothing was evaluated.")
             return _written(run, record)
         file = run.path / "embeddings" / f"{name}.parquet"
-        write_embeddings(file, embeddings, dataset.ids, item_columns([dataset]), levels=dataset.labels)
+        columns = item_columns([dataset])
+        write_embeddings(file, embeddings, dataset.ids, columns, levels=dataset.labels, model=model_hash(run))
         references = run_references(untrained, dataset)
         if dataset is not trained:
             measure_split(

@@ -16,6 +16,8 @@ def index(context: typer.Context, request: IndexOptions) -> int:
     check_folder(context, request.output)
     if request.kind == "exact":
         refuse(context, "an exact index finds all of the nearest", "recall")
+    if request.text_model is None:
+        refuse(context, "only --text-model takes a prefix", "text_prefix")
     with show_progress("index"):
         from trivet.commands.index.run import make_index  # here: it loads the training stack
 

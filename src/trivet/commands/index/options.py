@@ -45,8 +45,11 @@ class IndexOptions:
     text_model: Annotated[
         str | None,
         typer.Option(
-            help="For a file: the sentence-transformers model that made it (name or folder), used for --text queries."
+            help="For vectors made by a sentence-transformers model: that model (name or folder), for --text queries."
         ),
     ] = None
+    text_prefix: Annotated[
+        str, typer.Option(help="What --text-model was given before each text, such as 'query: '.")
+    ] = ""
     force: Annotated[bool, typer.Option("--force", help="Replace the index in the folder.")] = False
     json: Json = False

@@ -12,49 +12,19 @@ import pyarrow.parquet as pq
 
 import trivet
 from trivet.commands.index.options import IndexOptions
+from trivet.commands.index.record import IndexAbout, IndexResult
+from trivet.commands.index.text_queries import text_embeddings, text_examples
 from trivet.io.atomic_files import atomic_folder, write_atomic
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
-from trivet.io.read_embeddings import read_vectors
+from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
-from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, IndexInfo, build_index
-from trivet.models.store import WEIGHTS
-from trivet.runtime.fingerprint import file_fingerprint
-from trivet.runtime.record import Record
-from trivet.training.run_folder import RunFolder, Which, model_folder, trained_model
+from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
+from trivet.training.run_folder import RunFolder, model_hash
 
 ITEMS = "items.parquet"
 NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
-
-
-class IndexAbout(Record):
-    """Metadata of an index.
-
-    Attributes:
-        source: the file or run that was indexed.
-        run, model: the run whose model made the embeddings, and the hash of its weights.
-        text_model: of a file, what embeds texts.
-        data, splits, level: of a run, its data set, the splits that were indexed, and the level that it is measured at.
-    """
-
-    trivet: str = ""
-    created: str = ""
-    source: str
-    run: str | None = None
-    model: str | None = None
-    text_model: str | None = None
-    data: str | None = None
-    splits: list[str] | None = None
-    level: str | None = None
-    levels: list[str]
-
-
-class IndexResult(IndexInfo):
-    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
-
-    bytes_per_item: int
-    about: IndexAbout
 
 
 def make_index(request: IndexOptions) -> IndexResult:
@@ -67,21 +37,31 @@ def make_index(request: IndexOptions) -> IndexResult:
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
     distance = request.distance or ("cosine" if maker is None else maker.config().evaluation.distance)
-    if maker is not None and text_model is not None:
+    if maker is not None and text_model is not None and maker.config().data.name != "vectors":
         raise ValueError(
-            f"--text-model is for a file of text embeddings: {maker.path} is a run, with a model of its own; leave it "
-            "out."
+            f"--text-model is for vectors of an encoder that nothing else names: the run {maker.path} has its own way "
+            "from its data to embeddings; leave it out."
         )
     if is_run_folder(source):
         if run is not None:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
         splits = _splits(maker) if request.split is None else [request.split]
-        sets = [read_vectors(source, split=name, table=request.table) for name in splits]
-    else:
-        sets = [read_vectors(source, split=request.split, table=request.table)]
+    text = (maker and maker.config().data.text_column) or TEXT
+    sets = []
+    for name in [request.split] if splits is None else splits:
+        vectors = read_vectors(source, split=name, table=request.table)
+        if text in vectors.columns and not (maker is None and text_model is None):
+            vectors = read_vectors(source, split=name, table=request.table, text=text)
+        sets.append(vectors)
+    if not is_run_folder(source):
         if maker is not None:
             _check_made_by(maker, source, sets[0].embeddings.shape[1])
+        elif text_model is not None and _model_of(source) is not None:
+            raise ValueError(
+                f"--text-model must make the embeddings from texts: the model of a run made those of {source}; name "
+                "that run with --run, and no --text-model if it was trained on texts."
+            )
     about = IndexAbout(
         trivet=trivet.__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -90,14 +70,14 @@ def make_index(request: IndexOptions) -> IndexResult:
     )
     if maker is not None:
         about.run, about.model = str(maker.path.resolve()), model_hash(maker)
+    if text_model is not None:
+        about.text_model = str(Path(text_model).resolve()) if Path(text_model).is_dir() else text_model
+        about.text_prefix = request.text_prefix
+    about.texts = text_examples(sets)
     if maker is not None and splits is not None:
         record, data = maker.record(), maker.config().data
         about.data, about.splits = data.name, splits
         about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
-    else:
-        if text_model is not None and Path(text_model).is_dir():
-            text_model = str(Path(text_model).resolve())
-        about.text_model = text_model
     items = _items(splits, sets)
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
@@ -105,6 +85,8 @@ def make_index(request: IndexOptions) -> IndexResult:
         index = build_index(
             embeddings, distance=distance, kind=request.kind, recall=request.recall, seed=request.seed, about=described
         )
+        if text_model is not None:
+            text_embeddings(["a text"], index, about, maker)
         sink = pa.BufferOutputStream()
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
@@ -145,14 +127,6 @@ def _model_of(source: Path) -> str | None:
     metadata = (pq.read_schema(source).metadata or {}) if source.suffix.lower() == ".parquet" else {}
     model = metadata.get(EMBEDDED.encode())
     return None if model is None else model.decode(errors="replace")
-
-
-def model_hash(run: RunFolder, which: Which | None = None) -> str:
-    """The fingerprint of the weights of a model of a run."""
-    path = model_folder(run, which) / WEIGHTS
-    if not path.is_file():
-        trained_model(run, which)  # says what is missing
-    return file_fingerprint(path)
 
 
 def _items(splits: Sequence[str] | None, sets: Sequence[Vectors]) -> pa.Table:

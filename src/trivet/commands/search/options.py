@@ -25,7 +25,7 @@ class SearchOptions:
         ),
     ] = None
     id: Annotated[str | None, typer.Option("--id", help="The id of an item, even if a file has the same name.")] = None
-    text: Annotated[str | None, typer.Option("--text", help="Words, if the index was made with --text-model.")] = None
+    text: Annotated[str | None, typer.Option("--text", help="Words, for an index of texts.")] = None
     k: Annotated[int, typer.Option("--k", help="Number of items to find.")] = 10
     recall: Annotated[
         float | None,

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.commands.index.run import ITEMS, IndexAbout, model_hash
+from trivet.commands.index.record import IndexAbout
+from trivet.commands.index.run import ITEMS
+from trivet.commands.index.text_queries import text_embeddings
 from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
@@ -23,12 +25,11 @@ from trivet.io.parquet_files import open_parquet
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import check_embeddings, is_text, read_errors
 from trivet.knn.index import DESCRIPTION, Index, Nearest
-from trivet.models import Embedder, TextEmbedder, TextNetworkConfig
-from trivet.models.texts import encoder_vectors
+from trivet.models import TextEmbedder
 from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
 from trivet.training.embed_dataset import embed
-from trivet.training.run_folder import CONFIG, RunFolder, trained_model
+from trivet.training.run_folder import CONFIG, RunFolder, model_hash, trained_model
 
 VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
 ANSWER = {"row", "id", "distance", "labels"}  # what the JSON says of a neighbour
@@ -53,6 +54,8 @@ class IndexFolder:
             self.about = IndexAbout.read(self.index.about)
             if self.about.run is not None and self.about.model is None:
                 raise ValueError("it has no 'model'")
+            if any(example.row >= len(self.index) for example in self.about.texts):
+                raise ValueError("it has texts of rows that are not there")
         except ValueError as error:
             raise ValueError(f"{path / DESCRIPTION} must describe an index: {error}; index them again.") from None
         columns = {"id", *self.about.levels, *(["split"] if self.about.data is not None else [])}
@@ -102,32 +105,21 @@ class IndexFolder:
 
     def search_image(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to an image file, embedded by the model of the run."""
-        run, model = self._run_for("an image"), self._model("an image")
+        run = self._run_for("an image")
+        self._check_unchanged(run)
+        model = trained_model(run)
         if isinstance(model, TextEmbedder):
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
         return self._answers([SearchQuery(name=str(path), kind="image")], self.index.search(embed(model, inputs), k))
 
     def search_text(self, text: str, k: int) -> list[SearchQuery]:
-        """The items nearest to a text, embedded by the network of the run or the model that `index.json` names."""
+        """The items nearest to a text, embedded as the indexed texts were."""
         query = SearchQuery(name=text, kind="text")
-        if self.run is not None and isinstance(self.run.config().model, TextNetworkConfig):
-            network = self._model("a text")
-            assert isinstance(network, TextEmbedder)
-            return self._answers([query], self.index.search(network.embed([text]), k))
-        name = self.about.text_model
-        if name is None:
-            raise ValueError(
-                f"a text query needs an index that names its text model: {self.path} does not; "
-                "index the embeddings with --text-model."
-            )
-        vector = encoder_vectors([text], name)
-        if vector.shape != (1, self.index.info.dimension):
-            raise ValueError(
-                f"the text model must give vectors of the {self.index.info.dimension} dimensions of the index: {name} "
-                f"gives {vector.shape[-1]}; index with the --text-model that made the embeddings."
-            )
-        return self._answers([query], self.index.search(vector, k))
+        run = self.run
+        if run is not None:
+            self._check_unchanged(run)
+        return self._answers([query], self.index.search(text_embeddings([text], self.index, self.about, run), k))
 
     def search_vectors(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -168,14 +160,12 @@ class IndexFolder:
         holds_vectors = path.suffix.lower() in VECTOR_SUFFIXES or sharded(path)
         return self.search_vectors(path, k) if holds_vectors else self.search_image(path, k)
 
-    def _model(self, what: str) -> Embedder:
-        """The model of the run, which must still be the one that made the index."""
-        run = self._run_for(what)
+    def _check_unchanged(self, run: RunFolder) -> None:
+        """ValueError unless the model of the run is still the one that made the index."""
         if model_hash(run) != self.about.model:
             raise ValueError(
                 f"the model of {run.path} must be the one that made the index: it was retrained since; index it again."
             )
-        return trained_model(run)
 
     def _run_for(self, what: str) -> RunFolder:
         if self.run is None:

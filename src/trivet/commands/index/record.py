@@ -1,0 +1,48 @@
+"""Contents of `index.json` beside the vectors."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trivet.knn.index import IndexInfo
+from trivet.runtime.record import Record
+
+
+class TextExample(Record):
+    """An indexed text and its row."""
+
+    row: int = Field(ge=0)
+    text: str
+
+
+class IndexAbout(Record):
+    """Metadata of an index.
+
+    Attributes:
+        source: the file or run that was indexed.
+        run, model: the run whose model made the embeddings, and the hash of its weights.
+        text_model, text_prefix: what embeds texts, of a file or of the vectors that the run takes; and what it was
+            given before each.
+        texts: some of the indexed texts; a text query is answered only if these lead to their own embeddings.
+        data, splits, level: of a run, its data set, the splits that were indexed, and the level that it is measured at.
+    """
+
+    trivet: str = ""
+    created: str = ""
+    source: str
+    run: str | None = None
+    model: str | None = None
+    text_model: str | None = None
+    text_prefix: str = ""
+    texts: list[TextExample] = []
+    data: str | None = None
+    splits: list[str] | None = None
+    level: str | None = None
+    levels: list[str]
+
+
+class IndexResult(IndexInfo):
+    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
+
+    bytes_per_item: int
+    about: IndexAbout

@@ -1,0 +1,77 @@
+"""The whole way from a text to its embedding: the one that the texts of an index went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.commands.index.record import IndexAbout, TextExample
+from trivet.datasets.texts import TextsConfig, vectors_of
+from trivet.io.embedding_table import Vectors
+from trivet.knn.index import Index
+from trivet.models import TextNetworkConfig
+from trivet.models.texts import encoder_vectors
+from trivet.training.run_folder import RunFolder, trained_model
+
+EXAMPLES = 8  # indexed texts that must lead to their own embeddings
+APART = 0.1  # of the length of an embedding: the most by which their median may miss; float16 and int8 miss less
+LONGEST = 10_000  # characters of an example
+
+
+def text_examples(sets: Sequence[Vectors]) -> list[TextExample]:
+    """Some of the texts of the indexed rows, spread evenly; none where they have none."""
+    texts = [text for vectors in sets for text in vectors.texts or [""] * len(vectors)]
+    rows = [row for row, text in enumerate(texts) if text.strip() and len(text) <= LONGEST]
+    spread = np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(int)).tolist() if rows else []
+    return [TextExample(row=rows[i], text=texts[rows[i]]) for i in spread]
+
+
+def text_embeddings(
+    texts: Sequence[str], index: Index, about: IndexAbout, run: RunFolder | None
+) -> npt.NDArray[np.floating]:
+    """Embeddings `(N, d)` of N texts, made as those of an index: by its encoder, with its prefix, and its run's model.
+
+    Args:
+        run: the run whose model made the indexed embeddings, if one did.
+
+    Raises:
+        ValueError: if no way from texts is known, or it does not lead from indexed texts to their embeddings.
+    """
+    vectors = _embedded([*texts, *(example.text for example in about.texts)], about, run)
+    encoder = f"the text model {about.text_model}" if about.text_model else "its model"
+    todo = "index with the --text-model, and --text-prefix, that made the embeddings"
+    if about.text_model is None:
+        todo = "embed the items again with trivet evaluate or trivet embed, and index them"
+    if vectors.shape[1] != index.info.dimension:
+        raise ValueError(
+            f"a text query must have the {index.info.dimension} dimensions of the index: {encoder} gives "
+            f"{vectors.shape[1]}; {todo}."
+        )
+    if about.texts:
+        again, rows = vectors[len(texts) :], np.array([[example.row] for example in about.texts])
+        apart = index.distances(again, rows)[:, 0]
+        missed = np.sqrt(2 * apart) if index.info.distance == "cosine" else apart / np.linalg.norm(again, axis=1)
+        if not (median := float(np.median(missed))) <= APART:
+            raise ValueError(
+                f"a text query must be embedded as the indexed texts were: {encoder} takes these, such as "
+                f"{about.texts[0].text[:40]!r}, {median:.2f} of their length away from their embeddings; {todo}."
+            )
+    return vectors[: len(texts)]
+
+
+def _embedded(texts: Sequence[str], about: IndexAbout, run: RunFolder | None) -> npt.NDArray[np.floating]:
+    config = None if run is None else run.config()
+    if run is not None and config is not None:
+        if isinstance(config.model, TextNetworkConfig):
+            return trained_model(run).embed(texts)
+        if isinstance(config.data, TextsConfig):
+            return trained_model(run).embed(vectors_of(config.data, texts))
+    if about.text_model is None:
+        raise ValueError(
+            f"a text query needs an index that knows how texts are embedded: that of {about.source} does not; index it "
+            "again with --text-model, the encoder that made the vectors, or with --run if a run embedded them."
+        )
+    vectors = encoder_vectors([about.text_prefix + text for text in texts], about.text_model)
+    return vectors if run is None else trained_model(run).embed(vectors)
