@@ -16,7 +16,7 @@ from trivet.models.texts import encoder_vectors
 from trivet.training.run_folder import RunFolder, trained_model
 
 EXAMPLES = 8  # indexed texts that must lead to their own embeddings
-APART = 0.1  # of the length of an embedding: the most by which their median may miss; float16 and int8 miss less
+TOLERANCE = 0.1  # of the length of an embedding: the most by which their median may miss; float16 and int8 miss less
 LONGEST = 10_000  # characters of an example
 
 
@@ -51,9 +51,11 @@ def text_embeddings(
         )
     if about.texts:
         again, rows = vectors[len(texts) :], np.array([[example.row] for example in about.texts])
-        apart = index.distances(again, rows)[:, 0]
-        missed = np.sqrt(2 * apart) if index.info.distance == "cosine" else apart / np.linalg.norm(again, axis=1)
-        if not (median := float(np.median(missed))) <= APART:
+        distances = index.distances(again, rows)[:, 0]
+        missed = (
+            np.sqrt(2 * distances) if index.info.distance == "cosine" else distances / np.linalg.norm(again, axis=1)
+        )
+        if not (median := float(np.median(missed))) <= TOLERANCE:
             raise ValueError(
                 f"a text query must be embedded as the indexed texts were: {encoder} takes these, such as "
                 f"{about.texts[0].text[:40]!r}, {median:.2f} of their length away from their embeddings; {todo}."
