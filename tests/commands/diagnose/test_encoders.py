@@ -96,6 +96,15 @@ def test_what_is_no_encoder_of_the_items_is_an_error(
         diagnose_paths(request_of(tmp_path))
 
 
+@pytest.mark.parametrize("options", [{"labels": "mood"}, {"fine": ["mood"]}, {"labels": "intent", "fine": ["mood"]}])
+def test_a_label_that_is_not_there_is_named_before_anything_is_embedded(
+    options: dict[str, Any], folders: list[Path]
+) -> None:
+    with pytest.raises(ValueError, match="no 'mood'"):
+        diagnosed([folders[1]], [folders[0]], **options, **REQUEST)
+    assert USED == []
+
+
 def test_an_encoder_is_a_folder_or_a_file_of_weights(folders: list[Path], tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     found = [tmp_path / name for name in ("before", "before.npz", "model.safetensors")]
@@ -116,7 +125,9 @@ def test_options_that_do_not_go_together_are_an_error(options: dict[str, Any], m
         DiagnoseOptions([Path("a")], **options).check()
 
 
-def test_two_encoders_of_images_have_the_verdict_of_their_embeddings(tmp_path: Path) -> None:
+def test_two_encoders_of_images_have_the_verdict_of_their_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random, images, config = np.random.default_rng(0), [], ModelConfig(name="linear", embedding_dim=6)
     for kind in range(4):
         pattern = random.integers(0, 200, (8, 8))
@@ -138,7 +149,8 @@ def test_two_encoders_of_images_have_the_verdict_of_their_embeddings(tmp_path: P
     by_file = diagnosed([tmp_path / "after.npz"], [tmp_path / "before.npz"])
     assert by_encoder[0]["verdicts"] == by_file[0]["verdicts"]
     assert by_encoder == by_file
-    with pytest.raises(ValueError, match="no 'species'"):
+    with monkeypatch.context() as unable, pytest.raises(ValueError, match="no 'species'"):
+        unable.delattr("trivet.commands.diagnose.encoders.embed")
         diagnosed([tmp_path / "after"], [], images=tmp_path / "images", labels="species")
     (tmp_path / "texts.csv").write_text("text,intent\na,b\n")
     with pytest.raises(ValueError, match="--texts needs a model of texts"):

@@ -38,7 +38,8 @@ class EmbeddingReader:
 
     def __init__(self, request: DiagnoseOptions) -> None:
         self._request = request
-        self._made: dict[tuple[Path, str | None], Vectors] = {}
+        self._made: dict[tuple[Path, str | None], npt.NDArray[Any]] = {}
+        self._images: dict[Path, tuple[Embedder, Dataset]] = {}
         self.show: Callable[[int], Preview | None] | None = None
 
     def encodes(self, path: Path) -> bool:
@@ -53,49 +54,61 @@ class EmbeddingReader:
         Raises:
             ValueError: if an encoder cannot be read or does not take such items, or as `read_vectors`.
         """
+        return self.embedded(path, self.items(path, levels=levels, split=split), split)
+
+    def items(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
+        """What is known of the rows of a path; for an encoder the embeddings are `(N, 0)`, as none are made yet."""
+        request = self._request
         if not self.encodes(path):
             names = (*TEXT_FOLDER, "model.json")
             if is_run_folder(path) and not (path / "config.toml").exists() and any((path / n).is_file() for n in names):
                 raise ValueError(f"{path} is an encoder: give what it embeds with --texts FILE or --images FOLDER.")
             return read_vectors(path, levels=levels, split=split)
-        request = self._request
         if request.texts is not None:
-            items = read_texts(request.texts, text=request.text or "text", levels=levels, split=split)
-            known = self._made.get((path, split))
-            embeddings = _embedded_texts(path, list(items.texts or ())) if known is None else known.embeddings
-            vectors = replace(items, name=path.name, embeddings=embeddings)
-        else:
-            vectors = self._made.get((path, split)) or self._embedded_images(path, split)
-            lacking = [level for level in levels or () if level not in vectors.labels]
-            if lacking:
-                raise ValueError(
-                    f"each label level must be one of the folders of images: there is no {lacking[0]!r}; "
-                    f"{nearest(lacking[0], vectors.labels)}"
-                )
-        self._made[path, split] = vectors
-        return vectors
-
-    def _embedded_images(self, path: Path, split: str | None) -> Vectors:
-        assert self._request.images is not None
+            return read_texts(request.texts, text=request.text or "text", levels=levels, split=split)
         if split is not None:
             raise ValueError("--split is for items of a file: a folder of images has none; leave it out.")
-        model = _image_encoder(path, self._request.network)
-        frame = Frame.of(model.input_shape, model.resize)
-        dataset: Dataset = load_images(self._request.images, frame, reporter("reading images"))
+        return self._of_images(path, levels or ())
+
+    def embedded(self, path: Path, items: Vectors, split: str | None) -> Vectors:
+        """The items of a path with their embeddings, of an encoder those that it makes."""
+        if not self.encodes(path):
+            return items
+        if (path, split) not in self._made:
+            if path in self._images:
+                model, dataset = self._images[path]
+                rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
+                check_embedded(rows, dataset.ids)
+            else:
+                rows = _embedded_texts(path, list(items.texts or ()))
+            self._made[path, split] = rows
+        return replace(items, name=path.name, embeddings=self._made[path, split])
+
+    def _of_images(self, path: Path, levels: Sequence[str]) -> Vectors:
+        assert self._request.images is not None
+        if path not in self._images:
+            model = _image_encoder(path, self._request.network)
+            frame = Frame.of(model.input_shape, model.resize)
+            self._images[path] = model, load_images(self._request.images, frame, reporter("reading images"))
+        dataset = self._images[path][1]
         self.show = dataset.show
-        rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
-        check_embedded(rows, dataset.ids)
         labels = {level: np.array(names) for level, names in label_names(dataset).items()}
+        lacking = [level for level in levels if level not in labels]
+        if lacking:
+            raise ValueError(
+                f"each label level must be one of the folders of images: there is no {lacking[0]!r}; "
+                f"{nearest(lacking[0], labels)}"
+            )
         unread = len(dataset.skipped)
         return Vectors(
             name=path.name,
-            embeddings=rows,
+            embeddings=np.empty((len(dataset), 0), np.float32),
             labels=labels,
             ids=np.array(dataset.ids),
             splits=None,
             cameras=None,
             protocol=None,
-            rows=np.arange(len(rows)),
+            rows=np.arange(len(dataset)),
             columns=tuple(labels),
             notes=(f"{unread} images could not be read and were left out.",) if unread else (),
         )

@@ -163,23 +163,23 @@ def _read(path: Path, request: DiagnoseOptions, read: EmbeddingReader, split: st
     level, fine = request.labels, request.fine or None
     named = [] if level is None else [level]
     if level is not None and fine is not None:
-        vectors = read(path, levels=list(dict.fromkeys([level, *fine])), split=split)
+        vectors = read.items(path, levels=list(dict.fromkeys([level, *fine])), split=split)
     else:
         try:
-            vectors = read(path, split=split)
+            vectors = read.items(path, split=split)
         except ValueError:
             if not named:
                 raise
-            vectors = read(path, levels=named, split=split)  # a column that nobody named may be at fault
+            vectors = read.items(path, levels=named, split=split)  # a column that nobody named may be at fault
         lacking = [level for level in (*named, *(fine or ())) if level not in vectors.labels]
         if lacking:  # a column of numbers, which is a level only if named
-            vectors = read(path, levels=[*vectors.labels, *lacking], split=split)
+            vectors = read.items(path, levels=[*vectors.labels, *lacking], split=split)
     if not vectors.labels:
         raise ValueError(
             f"a diagnosis needs a label for each row: {vectors.name} has no label column{vectors.why_none()}; add one, "
             "or name it with --labels."
         )
-    return vectors
+    return read.embedded(path, vectors, split)
 
 
 def _with_references(
