@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from trivet.collapse.strategy import SamplingStrategy
+from trivet.collapse.weight_motion import WeightMotion
 from trivet.mining import EasyPositive, HardNegative
 
 Advice = tuple[str, tuple[str, ...]]
 """The likely cause, a sentence, and one to three things to change, the most effective first."""
 
-LOWER_RATE = "Lower the learning rate tenfold, above all if it is 0.01 or more with Adam, or the loss jumped."
+FAR = 0.1  # of their norm: what weights moved, from where on a lower rate is worth a try
 
 
-def network_advice(strategy: SamplingStrategy | None) -> Advice:
-    """Against a collapse of the network, for this way to choose; without one what holds for any loss of any library."""
+def rate_advice(sentence: str, motion: WeightMotion | None, *, unknown: str = "") -> tuple[str, ...]:
+    """The sentence, that the rate be lower, where weights moved far in this run; nothing where they hardly did.
+
+    Args:
+        sentence: without its full stop.
+        motion: of the weights since the run began; None if it is not known.
+        unknown: what follows the sentence then.
+    """
+    if motion is None:
+        return (f"{sentence}{unknown}.",)
+    if motion.farthest < FAR:
+        return ()
+    return (
+        f"{sentence}: the weights moved by {100 * motion.total:.0f} % of their norm since the run began, most of all "
+        f"{motion.layer} by {100 * motion.farthest:.0f} %.",
+    )
+
+
+def network_advice(strategy: SamplingStrategy | None, motion: WeightMotion | None = None) -> Advice:
+    """Against a collapse of the network, for this way to choose; without one what holds for any loss of any library.
+
+    Args:
+        motion: see `rate_advice`.
+    """
+    rate = rate_advice(
+        "Lower the learning rate tenfold",
+        motion,
+        unknown=", above all if it is 0.01 or more with Adam, or the loss jumped",
+    )
     if strategy is not None and isinstance(strategy.loss.strategy.negatives, HardNegative):
         size = strategy.classes_per_batch * strategy.samples_per_class
         return (
@@ -20,17 +48,20 @@ def network_advice(strategy: SamplingStrategy | None) -> Advice:
             "the loss falls faster if everything shrinks.",
             (
                 'Use semi-hard negatives (negatives = "semihard-hardest"), possibly with easy positives.',
+                *(rate if motion is not None else ()),
                 "Use the second-order or the selectively contrastive loss, which do not pull hard negatives closer.",
                 "Use smaller batches, a wider embedding or a lower learning rate: this first, if it is 0.01 or more "
-                "with Adam.",
-            ),
+                "with Adam."
+                if motion is None
+                else "Use smaller batches, or a wider embedding.",
+            )[:3],
         )
     if strategy is None:
         return (
             "The loss was lowered by drawing all items together. Typical causes are a high learning rate, wrong "
             "labels, and batches or pairs that no small step of the network can tell apart.",
             (
-                LOWER_RATE,
+                *rate,
                 "Check the margin or the temperature of the loss against the distances that the network begins with, "
                 "and the labels or pairs for wrong ones.",
                 "Train the last layers alone at first, or start from a pretrained network.",
@@ -41,7 +72,7 @@ def network_advice(strategy: SamplingStrategy | None) -> Advice:
         "The loss was lowered by drawing all items together. Typical causes are hard negatives in large batches, few "
         "dimensions, wrong labels or a high learning rate.",
         (
-            LOWER_RATE,
+            *rate,
             *(() if easy else ('Use easy positives (positives = "easy").',)),
             "Make the embeddings wider, use smaller batches, or start from a pretrained backbone.",
         ),
@@ -126,11 +157,25 @@ def chance_advice(*, trained: bool, never: bool) -> Advice:
     )
 
 
-def harm_advice() -> tuple[str, ...]:
-    """Changes to make where training made held-out items worse than they were before it."""
+def harm_advice(motion: WeightMotion | None = None) -> tuple[str, ...]:
+    """Changes to make where training made held-out items worse than they were before it; `motion` as in
+    `rate_advice`."""
+    rate = rate_advice("Go back to the best step, and lower the learning rate tenfold", motion)
     return (
-        "Go back to the best step, and lower the learning rate tenfold.",
+        *(rate or ("Go back to the best step: the weights hardly moved, so look at what else training changes.",)),
         "If the network is pretrained, train its last layer alone, or keep batch norm, where it has any, in evaluation "
         "mode.",
-        "Use the network as it was before training, if no rate makes it better.",
+        f"Use the network as it was before training, if no {'rate' if rate else 'change'} makes it better.",
     )
+
+
+def norm_advice(motion: WeightMotion | None = None) -> tuple[str, ...]:
+    """Against norms that explode in training, likewise."""
+    rate = rate_advice("Lower the learning rate, or warm it up", motion)
+    return "Normalise the embeddings.", *rate, "Clip the norm of the gradient."
+
+
+def not_finite_advice(motion: WeightMotion | None = None) -> tuple[str, ...]:
+    """Against losses and embeddings that are not finite, likewise."""
+    rate = rate_advice("Lower the learning rate, or warm it up", motion)
+    return *rate, "Clip the norm of the gradient.", "Check the inputs for values that are not finite."

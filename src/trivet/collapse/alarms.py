@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trivet.collapse.advice import class_advice, harm_advice, network_advice
+from trivet.collapse.advice import class_advice, harm_advice, network_advice, norm_advice, not_finite_advice
 from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.batch_risk import features, risk, settled
 from trivet.collapse.forecast import forecast
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
+from trivet.collapse.weight_motion import FirstWeights, WeightMotion
 from trivet.runtime.json_numbers import json_section, with_nan
 from trivet.runtime.text import event_title
 
@@ -97,6 +98,7 @@ class Judge:
         updates: so far.
         probing: what the probe showed.
         fault: what the probe failed with, and at which step: it is not asked again.
+        first_weights: those of the network as the run began, for the advice; None if it is not known.
     """
 
     def __init__(
@@ -111,7 +113,13 @@ class Judge:
         self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
         self.fault: str | None = None
+        self.first_weights: FirstWeights | None = None
         self.forget()
+
+    @property
+    def motion(self) -> WeightMotion | None:
+        """How far the weights moved since the run began; None if that is not known."""
+        return None if self.first_weights is None else self.first_weights.motion()
 
     def forget(self) -> None:
         """Begin the series anew."""
@@ -151,11 +159,7 @@ class Judge:
                 "not-finite",
                 {name: self.series[name][-1] for name in ("loss", "norm")},
                 "the loss or an embedding is not a finite number",
-                (
-                    "Lower the learning rate, or warm it up.",
-                    "Clip the norm of the gradient.",
-                    "Check the inputs for values that are not finite.",
-                ),
+                not_finite_advice(self.motion),
             )
             return
         norms = self._now("norm", "norm_tail")
@@ -164,11 +168,7 @@ class Judge:
                 "exploding-norm",
                 norms,
                 rule,
-                (
-                    "Normalise the embeddings.",
-                    "Lower the learning rate, or warm it up.",
-                    "Clip the norm of the gradient.",
-                ),
+                norm_advice(self.motion),
             )
         if step < FIRST:
             return
@@ -256,7 +256,7 @@ class Judge:
             f"consecutive checks: items are {evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and items of the same class {evidence['within_between']:.2f} times as far apart as items "
             "of different classes",
-            (ADD_PROBE, *network_advice(self._strategy)[1][:2]),
+            (ADD_PROBE, *network_advice(self._strategy, self.motion)[1][:2]),
             suspected=True,
         )
 
@@ -279,7 +279,7 @@ class Judge:
                 "network-collapse",
                 _evidence(now, start),
                 f"{items_text}, at two calls of the probe in a row: {collapse}",
-                network_advice(self._strategy)[1],
+                network_advice(self._strategy, self.motion)[1],
                 healthy=best.step,
             )
         elif now.within_between < ALARMS["tight"].value and FINER in fell:
@@ -302,7 +302,7 @@ class Judge:
                 "harm",
                 _evidence(now, start),
                 f"{items_text} fewer find their class than at the start, at two calls of the probe in a row: {named}",
-                harm_advice(),
+                harm_advice(self.motion),
                 healthy=best.step,
             )
         elif all(_is_point(result, start) for result in (probing.before, now)):
@@ -313,7 +313,7 @@ class Judge:
                 f"{start.relative_spread:.2g}; recall@1 is {_change(now.recall, start.recall)} at the start, so they "
                 "are told apart still. A loss with a margin "
                 "hardly sees such distances, and int8 or approximate search may not",
-                network_advice(self._strategy)[1],
+                network_advice(self._strategy, self.motion)[1],
                 healthy=best.step,
                 suspected=True,
             )

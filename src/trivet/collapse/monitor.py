@@ -15,6 +15,7 @@ from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
+from trivet.collapse.weight_motion import FirstWeights, WeightMotion
 from trivet.losses.engine.step_stats import StepStats
 from trivet.runtime.json_numbers import json_section
 
@@ -106,6 +107,19 @@ class CollapseMonitor:
     def probing(self) -> ProbeTracker:
         """Results of the probe, and their cost."""
         return self._judge.probing
+
+    @property
+    def motion(self) -> WeightMotion | None:
+        """How far the weights of the network that is followed moved; None if that is not known."""
+        return self._judge.motion
+
+    def follow(self, network: nn.Module) -> None:
+        """Note the weights of a network that is not trained yet: advice names the rate only where they move far.
+
+        What is asked of a run that goes on elsewhere is not noted, as it did not begin with these weights.
+        """
+        if self.probing.reference is None:
+            self._judge.first_weights = FirstWeights(network)
 
     def begin(self, probe: Probe, *, step: int = 0) -> None:
         """Ask the probe now, before anything is trained; without this, the first update does.

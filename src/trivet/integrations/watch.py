@@ -118,6 +118,8 @@ class LossWatch(Generic[Network]):
         """
         probe: Probe | None = None
         self._best = self.restored = None
+        if network is not None:
+            self.monitor.follow(network)
         if self._probe is not None and network is not None:
             probe = partial(evaluated, network, partial(self._probe, network))
             if self.restore_best:

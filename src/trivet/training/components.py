@@ -329,10 +329,10 @@ class Components:
         guard = Guard(config.guard, steps=config.training.num_steps, strategy=strategy)
         if main := world is None or world.main:  # it sees the whole batch, as all do
             learner.monitor = guard.monitor
+            guard.follow(learner.model)
             if self.probe_items is not None:
                 cosine = config.evaluation.distance == "cosine"
                 learner.probe = self.probe_items.probe_of(learner.model, cosine=cosine)
-                guard.follow(learner.model)
         self.state = TrainState(
             learner,
             guard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from trivet.collapse.advice import not_finite_advice
 from trivet.collapse.best_weights import BestWeights
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.strategy import SamplingStrategy
@@ -36,7 +37,8 @@ class Guard:
         self.stopped_by: str | None = None
 
     def follow(self, model: nn.Module) -> None:
-        """Copy the network at each call of the probe that is the best so far, if it may become the result."""
+        """Note the weights it begins with; copy the best at each call of the probe, if that may become the result."""
+        self.monitor.follow(model)
         if self.config.action == "stop":
             self.best.follow(model)
 
@@ -64,7 +66,7 @@ class Guard:
             "not-finite",
             {},
             "embeddings are not finite",
-            ("Lower the learning rate, or warm it up.", "Clip the norm of the gradient.", "Check for corrupt inputs."),
+            not_finite_advice(self.monitor.motion),
             None,
             healthy,
         )

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from trivet.collapse.significance import Comparison, compare, comparison_json
-from trivet.commands.diagnose.causes import Trained, displacement, name_causes
+from trivet.collapse.weight_motion import displacement
+from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.evaluate.trained_model import _steps
 from trivet.commands.train.run import train
 from trivet.datasets import DigitsConfig, load

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +21,7 @@ from trivet.collapse.causes import (
     wrong_labels,
 )
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
+from trivet.collapse.weight_motion import displacement
 from trivet.datasets import Dataset
 from trivet.label_noise import estimate_noise
 from trivet.metrics import Retrieval, retrieve
@@ -37,7 +37,6 @@ ITEMS = 1000  # of a split that are embedded with other batch-norm statistics
 JUDGED = 2000  # items of a split whose labels are judged
 WIDEST = 4096  # raw numbers of an item by which labels are judged; linear classifiers of more take long
 CHANGES = 3  # at most so many are proposed
-NOTHING = 0.01  # scale of what a matrix makes of random inputs over theirs, below which it began as good as 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,28 +140,6 @@ def _overwritten(run: Trained) -> Cause | None:
         displacements.append((displacement(pairs), group.get("lr", run.training.learning_rate)))
     moved, rate = max(displacements)
     return steps_too_large(moved, steps=run.steps, rate=rate)
-
-
-def displacement(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """||W - W_0|| / ||W_0||, all matrices and filters together; 0 if there are none.
-
-    Left out are parameters of one dimension, those that have another shape now, and those that began as good as 0, such
-    as the change of a residual layer: there, any step is large.
-
-    Args:
-        pairs: each parameter as it began, and as it is.
-    """
-    began = moved = 0.0
-    for before, after in pairs:
-        if before.ndim < 2 or before.shape != after.shape or not before.numel():
-            continue
-        first, last = before.detach().double(), after.detach().double()
-        size, inputs = float(first.square().sum()), first[0].numel()
-        if math.sqrt(size / first.numel() * inputs) < NOTHING:
-            continue
-        began += size
-        moved += float((last - first).square().sum())
-    return math.sqrt(moved / began) if began else 0.0
 
 
 def _labels(split: str, run: Trained) -> Iterator[Cause]:
