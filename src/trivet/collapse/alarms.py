@@ -118,7 +118,7 @@ class Judge:
 
     @property
     def motion(self) -> WeightMotion | None:
-        """How far the weights moved since the run began; None if that is not known."""
+        """Distance of the weights from those the run began with; None if that is not known."""
         return None if self.first_weights is None else self.first_weights.motion()
 
     def forget(self) -> None:

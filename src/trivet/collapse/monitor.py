@@ -110,7 +110,7 @@ class CollapseMonitor:
 
     @property
     def motion(self) -> WeightMotion | None:
-        """How far the weights of the network that is followed moved; None if that is not known."""
+        """Distance of the weights of the network that is followed from its first ones; None if that is not known."""
         return self._judge.motion
 
     def follow(self, network: nn.Module) -> None:

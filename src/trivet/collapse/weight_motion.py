@@ -32,7 +32,7 @@ class FirstWeights:
         return {**vars(self), "_network": None}
 
     def motion(self) -> WeightMotion | None:
-        """How far the network is from there; None without layers, and where a weight is no finite number."""
+        """Distance of the network from there; None without layers, and where a weight is no finite number."""
         began = moved = 0.0
         farthest = ("", 0.0)
         for name, value in _layers(self._network or nn.Module()):
