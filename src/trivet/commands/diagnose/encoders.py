@@ -57,7 +57,7 @@ class EmbeddingReader:
         return self.embedded(path, self.items(path, levels=levels, split=split), split)
 
     def items(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
-        """Read what is known of the rows of a path; for an encoder the embeddings are `(N, 0)`, as none are made yet."""
+        """Read what is known of the rows of a path; of an encoder the embeddings are `(N, 0)`, as none is made yet."""
         request = self._request
         if not self.encodes(path):
             names = (*TEXT_FOLDER, "model.json")
