@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PASSWORD = "a:b@c/d"  # with signs that an address must quote
-QUOTED = "a%3Ab%40c%2Fd"
+PASSWORD = "quokka:okapi@numbat/dugong 'tapir\"kakapo%20"  # with all that an address must quote, or may
+QUOTED = urllib.parse.quote(PASSWORD, safe="")
+PIECES = tuple(re.findall("[a-z]{5,}", PASSWORD))
 
 
 class UnavailableError(RuntimeError):

@@ -12,14 +12,14 @@ from typing import Any
 
 import typer
 
-from trivet.runtime.terminal import json_text, printable
+from trivet.runtime.terminal import json_text, printable, without_passwords
 
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
 
 
 def command_line() -> str:
-    """Command line as it was typed, for the record."""
-    return shlex.join(["trivet", *sys.argv[1:]])
+    """Command line as it was typed, for the record, but for the addresses of databases."""
+    return shlex.join(["trivet", *map(without_passwords, sys.argv[1:])])
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 LONGEST = 1500  # characters of a message
 # Controls, newlines among them, marks that turn the direction of what stands beside them, and halves of characters.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_DATABASE = re.compile(r"(\b(?:postgres|mysql|mariadb|mssql|oracle)\w*(?:\+\w+)?):/+(?!USER@HOST).*", re.DOTALL | re.I)
 _PLAIN = {"–": "-", "−": "-", "…": "...", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "\xa0": " ", "’": "'"}
 
 
@@ -26,8 +27,19 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda match: match[0].encode("unicode-escape").decode(), text)
 
 
+def without_passwords(text: str) -> str:
+    """The text without what follows the beginning of an address of a database: no rule finds all passwords in it.
+
+    Example:
+        >>> without_passwords("--join=postgresql://me:p/w@host/study")
+        '--join=postgresql://...'
+    """
+    return _DATABASE.sub(r"\1://...", text)
+
+
 def message(text: str) -> str:
     """The text as one line of about 1,500 characters: its beginning says what is wrong, its end what to do."""
+    text = without_passwords(text)
     if len(text) > LONGEST:
         head, tail = 2 * LONGEST // 3, LONGEST // 4
         text = f"{text[:head]} … ({len(text) - head - tail} more characters) … {text[-tail:]}"

@@ -108,6 +108,11 @@ class TrainingConfig(Config):
     def _check(self) -> Self:
         if self.mlflow_uri is not None and "mlflow" not in self.loggers:
             raise ValueError('mlflow_uri is for the logger mlflow: add "mlflow" to loggers, or remove it.')
+        if "@" in (self.mlflow_uri or ""):
+            raise ValueError(
+                "mlflow_uri must hold no user and password, as settings are written as they are: remove it, and set "
+                "MLFLOW_TRACKING_URI in the environment."
+            )
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
             raise ValueError(f"momentum is for sgd and rmsprop only: remove it for {self.optimizer}.")
         self._check_schedule()

@@ -21,6 +21,7 @@ from trivet.collapse.monitor import Event
 from trivet.io.atomic_files import write_json
 from trivet.runtime.extras import installed
 from trivet.runtime.safe_read import read_json
+from trivet.runtime.terminal import without_passwords
 from trivet.training.config import LoggerName
 
 LOGS = "logs"  # the folder in that of the run
@@ -350,5 +351,6 @@ def _key(words: Sequence[str]) -> str:
 
 
 def _short(error: Exception) -> str:
-    """One line, without a full stop."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
+    """One line, without a full stop, and without users and passwords of addresses."""
+    text = re.sub(r"://\S*@", "://", without_passwords(" ".join(str(error).split())))
+    return (text or type(error).__name__)[:300].rstrip(".")

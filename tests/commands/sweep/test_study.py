@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from tests.postgresql import PASSWORD, QUOTED, UnavailableError, postgresql
+from tests.postgresql import PIECES, QUOTED, UnavailableError, postgresql
 from tests.small_sweep import settings
 
 from trivet.commands.sweep import study as sweep_study
@@ -223,16 +223,13 @@ def test_the_study_to_join_is_named(make: Callable[..., Workers], address: str, 
         with pytest.raises(ValueError, match="a study to join must be in the storage") as error:
             study_description(address, name)
         assert "another" in str(error.value)
-        assert PASSWORD not in str(error.value)
-        assert QUOTED not in str(error.value)
+        assert not [piece for piece in PIECES if piece in str(error.value)]
 
 
 def test_a_storage_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     config = Sweep.parse(settings(tmp_path), source="test").config
-    with pytest.raises(
-        ValueError, match=r"must be within reach: postgresql://me:\*\*\*@127\.0\.0\.1:1/x is not"
-    ) as error:
+    with pytest.raises(ValueError, match=r"must be within reach: x on 127\.0\.0\.1:1 is not") as error:
         open_study("postgresql://me:secret@127.0.0.1:1/x", config, "x", make=True)
     assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match="a study to join must be there"):

@@ -19,7 +19,8 @@ from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.sweep.page import write_sweep_report
 from trivet.commands.sweep.record import StudyDescription, SweepRecord, SweepRun, SweepTrial
 from trivet.commands.sweep.results import COMPARED, RECORD, SETTINGS, make_record, run_path
-from trivet.commands.sweep.search_space import Sweep, Value, without_password
+from trivet.commands.sweep.search_space import Sweep, Value
+from trivet.commands.sweep.storage_address import SQLITE, storage_name
 from trivet.commands.sweep.study import (
     ClaimedTrial,
     Study,
@@ -126,7 +127,7 @@ def begin(sweep: Sweep, folder: Path, data: Data, *, notify: Notify = print) -> 
         folder.mkdir(parents=True, exist_ok=True)
     with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=True) as study:
         if study.description is not None:
-            _check_same(text, study.description.sweep, f"the study {location.name} in {without_password(location.url)}")
+            _check_same(text, study.description.sweep, f"the study {location.name} in {storage_name(location.url)}")
         elif study.outcomes():
             raise ValueError(
                 f"the study {location.name} must be new, or that of this sweep: set sweep.name to another."
@@ -180,7 +181,7 @@ def work(sweep: Sweep, location: Location, data: Data, *, command: str = "", not
         notify: called with a sentence for each trial that is told.
     """
     with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=False) as study:
-        return Worker(sweep, location, study, data, command=without_password(command), notify=notify).work()
+        return Worker(sweep, location, study, data, command=command, notify=notify).work()
 
 
 class Worker:
@@ -230,7 +231,7 @@ class Worker:
             if isinstance(error, InUseError):
                 raise
             sentence = str(error).removeprefix("a trial: ").strip().splitlines()
-            closed = attempt.fail(without_password(sentence[0] if sentence else type(error).__name__)) or None
+            closed = attempt.fail(sentence[0] if sentence else type(error).__name__) or None
         if closed is None:
             self._notify(f"trial {attempt.candidate} was taken over by another worker")
             return
@@ -338,14 +339,14 @@ class Worker:
                     evaluate_run(path, data_root=self._data.root, progress=True, splits=splits)
 
     def _record(self, status: str, tested: RunRecord | None) -> SweepRecord:
-        storage = without_password(self._url)
+        storage = storage_name(self._url)
         return make_record(
             self._sweep, self._study, status=status, storage=storage, tested=tested, command=self._command
         )
 
 
 def _location(folder: Path, storage: str | None, name: str | None) -> Location:
-    url = f"sqlite:///{(folder / STUDY).resolve()}" if storage is None else storage
+    url = f"{SQLITE}{(folder / STUDY).resolve()}" if storage is None else storage
     known = only_study(url) if storage is None and name is None else None  # the folder may have had another name
     return Location(folder, url, name or known or folder.resolve().name)
 

@@ -6,7 +6,6 @@ import copy
 import itertools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SkipValidation, field_validator, model_validator
 
+from trivet.commands.sweep.storage_address import storage_name, written_address
 from trivet.config.base import Config, overridden, put, read_settings
 from trivet.config.plugins import absolute
 from trivet.datasets import Splits
@@ -120,10 +120,8 @@ class SweepConfig(Config):
     @field_validator("storage")
     @classmethod
     def _check_storage(cls, url: str | None) -> str | None:
-        if url is not None and not re.match(r"(postgresql(\+psycopg)?|sqlite)://", url):
-            raise ValueError(
-                f'it must be "postgresql://USER@HOST/DATABASE" or "sqlite:///FILE": got {without_password(url)!r}.'
-            )
+        if url is not None:
+            storage_name(url)
         return url
 
     @model_validator(mode="after")
@@ -333,11 +331,7 @@ class Sweep:
                 base[section] |= {key: dumped[key] for key in base[section] if _is_path(dumped.get(key))}
         sweep_values = self.config.model_dump(mode="json", exclude_none=True, exclude={"vary"})
         if self.config.storage is not None:
-            file = self.config.storage.removeprefix("sqlite:///")
-            local = self.config.storage.startswith("sqlite")
-            sweep_values["storage"] = (
-                f"sqlite:///{Path(file).resolve()}" if local else without_password(file, drop=True)
-            )
+            sweep_values["storage"] = written_address(self.config.storage)
         vary = {
             key: varied.model_dump(exclude_none=True) if isinstance(varied, Range) else _absolute(list(varied))
             for key, varied in self.config.vary.items()
@@ -353,19 +347,6 @@ def values_to_check(varied: Varied) -> list[Any]:
 def grid_values(varied: Varied) -> list[Any]:
     """The values of a grid."""
     return (varied.steps or []) if isinstance(varied, Range) else list(varied)
-
-
-def without_password(text: str, *, drop: bool = False) -> str:
-    """A text, such as an address or a command line, in which the passwords of addresses are hidden.
-
-    Args:
-        drop: leave them out, with the colon before them.
-    """
-    text = re.sub(r"(://[^\s:/@'\"]*):[^\s/'\"]*@", r"\1@" if drop else r"\1:***@", text)
-    if not drop:
-        return re.sub(r"([?&]password=)[^\s&'\"]*", r"\1***", text)
-    text = re.sub(r"([?&])password=[^\s&'\"]*&?", r"\1", text)
-    return text.rstrip("?&") if "://" in text else text
 
 
 def _check_key(key: str, source: str) -> None:

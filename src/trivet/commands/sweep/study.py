@@ -21,7 +21,8 @@ from statistics import median
 from typing import Any, Self
 
 from trivet.commands.sweep.record import State, StudyDescription, SweepMeasurement, SweepRun, SweepTrial
-from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied, without_password
+from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied
+from trivet.commands.sweep.storage_address import database_url, sqlite_file, storage_name
 from trivet.runtime.extras import load
 
 STATES: dict[str, State] = {
@@ -310,7 +311,7 @@ def study_description(url: str, name: str | None) -> tuple[str, StudyDescription
     _close(storage)
     if description is None:
         raise ValueError(
-            f"a study to join must be one that trivet sweep began: {name} in {without_password(url)} is "
+            f"a study to join must be one that trivet sweep began: {name} in {storage_name(url)} is "
             "none; give another --study."
         )
     return name, description
@@ -323,7 +324,7 @@ def _described(study: Any) -> StudyDescription | None:
 
 def only_study(url: str) -> str | None:
     """The name of the only study in a SQLite file, if it is that of a sweep; None otherwise."""
-    if not _sqlite_file(url).is_file():
+    if (file := sqlite_file(url)) is None or not file.is_file():
         return None
     try:
         return study_description(url, None)[0]
@@ -339,10 +340,13 @@ def within_reach(url: str) -> Iterator[None]:
         yield
     except (errors.SQLAlchemyError, internal) as error:
         cause = error if isinstance(error, errors.SQLAlchemyError) else error.__cause__
-        reason = str(getattr(cause, "orig", None) or cause or error).strip().splitlines()[0].rstrip(".")
+        original = getattr(cause, "orig", None) or cause or error
+        reason = str(original).strip().splitlines()[0].rstrip(".")
+        if type(original).__name__ == "ProgrammingError" and getattr(original, "sqlstate", None) is None:
+            reason = "its address has an option that PostgreSQL does not know"  # which may be part of a password
         raise ValueError(
-            f"the storage of a sweep must be within reach: {without_password(url)} is not "
-            f"({without_password(reason)}); start the database, or check the address and PGPASSWORD, "
+            f"the storage of a sweep must be within reach: {storage_name(url)} is not "
+            f"({reason}); start the database, or check the address and PGPASSWORD, "
             "then go on with trivet sweep --join."
         ) from None
 
@@ -378,21 +382,19 @@ def _known(storage: Any, name: str | None, url: str) -> str:
     available = f"there are {', '.join(names[:10])}" if names else "there is none"
     wanted = "which has several" if name is None and names else f"which has no {name}" if name else "which has none"
     raise ValueError(
-        f"a study to join must be in the storage {without_password(url)}, {wanted}: {available}; name one with "
+        f"a study to join must be in the storage {storage_name(url)}, {wanted}: {available}; name one with "
         "--study, or begin it with trivet sweep FILE.toml."
     )
 
 
 def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
-    optuna = _optuna()
-    if url.startswith("postgresql"):
+    optuna, file = _optuna(), sqlite_file(url)
+    if file is None:
         load("psycopg")
-        url = "postgresql+psycopg://" + url.partition("://")[2]
-    else:
-        path = _sqlite_file(url)
-        if not make and not path.is_file():
-            raise ValueError(f"a study to join must be there: {path} is not; begin it with trivet sweep FILE.toml.")
-    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+        url = database_url(url).render_as_string(hide_password=False)
+    elif not make and not file.is_file():
+        raise ValueError(f"a study to join must be there: {file} is not; begin it with trivet sweep FILE.toml.")
+    waiting = {"connect_args": {"timeout": 60}} if file is not None else {}
     return optuna.storages.RDBStorage(
         url.replace("{", "{{").replace("}", "}}"),  # optuna formats it
         engine_kwargs={"pool_pre_ping": True, **waiting},
@@ -402,15 +404,9 @@ def _storage(url: str, heartbeat: int, *, make: bool) -> Any:
     )
 
 
-def _sqlite_file(url: str) -> Path:
-    return Path(url.removeprefix("sqlite:///"))
-
-
 def _lock_of(url: str) -> Path | None:
-    if not url.startswith("sqlite"):
-        return None
-    path = _sqlite_file(url)
-    return path.with_name(f".{path.name}.lock")
+    file = sqlite_file(url)
+    return None if file is None else file.with_name(f".{file.name}.lock")
 
 
 def _sampler(config: SweepConfig, seed: int, candidate: int) -> Any:
