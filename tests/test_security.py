@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import pickle
 import re
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +137,25 @@ def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
     assert read_vectors(folder / "points.npz", levels=["label"]).labels["label"].tolist() == list("aabb")
     assert set(tmp_path.rglob("*")) == before
     assert not Path("/tmp/trivet-outside.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "holes"),
+    [
+        ("train", "torch", ["2.9.1"]),
+        ("train", "pillow", ["10.2.0"]),
+        ("use", "pillow", ["10.2.0"]),
+        ("train", "scikit-learn", ["1.4.2"]),
+        ("train", "jinja2", ["3.1.5"]),
+        ("text", "sentence-transformers", ["3.0.0", "5.7.0"]),
+        ("dev", "lightning", ["2.6.2", "2.6.3"]),
+    ],
+)
+def test_no_version_with_a_known_hole_is_allowed(extra: str, package: str, holes: list[str]) -> None:
+    requirements = pytest.importorskip("packaging.requirements")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [requirements.Requirement(line) for line in project["optional-dependencies"][extra]]
+    (allowed,) = (one.specifier for one in listed if one.name == package)
+    assert not [version for version in holes if allowed.contains(version)]
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        assert allowed.contains(metadata.version(package))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import types
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,3 +97,35 @@ def test_an_encoder_must_be_installed_and_loadable(monkeypatch: pytest.MonkeyPat
     assert said == [(256, 600), (512, 600), (600, 600)]
     with pytest.raises(ValueError, match=r"gone could not be loaded \(OSError: no such model\)"):
         encoder_vectors(["a"], "gone")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"modules.json": [{"path": "", "type": "own.Network"}]},
+        {"modules.json": [{"path": "", "type": "sentence_transformers_own.Network"}]},
+        {
+            "modules.json": [{"path": "a", "type": "sentence_transformers.models.Asym"}],
+            "a/config.json": {"types": {"query": "own.Network"}, "structure": {}},
+        },
+        {
+            "modules.json": [{"path": "", "type": "sentence_transformers.models.Router"}],
+            "router_config.json": {"types": {"query": "own.Network"}, "structure": {}},
+        },
+    ],
+    ids=["a module", "a name that begins alike", "a module of two networks", "a module of a router"],
+)
+def test_no_code_of_a_model_folder_is_run(
+    files: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = lambda *_, **__: pytest.fail("the library was asked")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    with pytest.raises(ValueError, match=r"as the code of others would run: .*modules\.json leads to \w*own\.Network"):
+        encoder_vectors(["a"], str(tmp_path))
+    (tmp_path / "modules.json").write_text("[3]")
+    with pytest.raises(ValueError, match=r"modules\.json must list the modules"):
+        encoder_vectors(["a"], str(tmp_path))

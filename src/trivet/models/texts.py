@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 
 from trivet.models.text_folder import quiet
 from trivet.runtime.extras import load
+from trivet.runtime.safe_read import read_json
+from trivet.runtime.text import abbreviated
 
 DIMENSIONS = 256
 AT_ONCE = 256  # texts that are given to an encoder
@@ -83,8 +86,9 @@ def encoder_vectors(
 
 
 def load_encoder(name: str) -> Any:
-    """The sentence-transformers model; weights are taken from safetensors only."""
+    """The sentence-transformers model; weights are taken from safetensors only, and no code of its own is run."""
     library = load("sentence_transformers")
+    _check_modules(Path(name).expanduser())
     try:
         with quiet(load("transformers")):
             return library.SentenceTransformer(name, model_kwargs={"use_safetensors": True})
@@ -94,3 +98,25 @@ def load_encoder(name: str) -> Any:
             f"the text model {name} could not be loaded ({type(error).__name__}: {reason}); check the name or folder, "
             "or download it."
         ) from None
+
+
+def _check_modules(folder: Path) -> None:
+    """Raise ValueError if a folder names modules of its own: the library ran their code until version 6."""
+    file = folder / "modules.json"
+    modules = read_json(file, "the modules of a text model") if file.is_file() else []
+    try:
+        kinds = [str(module["type"]) for module in modules]
+        for module in modules:
+            for inner in ("config.json", "router_config.json"):  # of several networks, each with modules
+                config = folder / module["path"] / inner
+                values = read_json(config, "a module of a text model") if config.is_file() else {}
+                types = values.get("types") if isinstance(values, Mapping) else None
+                kinds += map(str, types.values()) if isinstance(types, Mapping) else []
+    except (KeyError, TypeError):
+        raise ValueError(f"{file} must list the modules of a network; save it again.") from None
+    foreign = [kind for kind in kinds if not kind.startswith("sentence_transformers.")]
+    if foreign:
+        raise ValueError(
+            f"a text model must consist of modules of sentence-transformers, as the code of others would run: {file} "
+            f"leads to {abbreviated(foreign, 3)}; use another model, or embed with it yourself and give the vectors."
+        )

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 pytest.importorskip("optuna")
-psycopg = pytest.importorskip("psycopg")
+pytest.importorskip("psycopg")
 
 from tests.commands.conftest import Call
 from tests.postgresql import PASSWORD, PIECES, QUOTED, UnavailableError, postgresql
@@ -141,6 +141,8 @@ def test_nothing_that_a_sweep_writes_holds_it(
     assert {path.name for path in files} >= {"sweep.toml", "sweep.json", "sweep.html", "best.toml", "report.html"}
     written = {str(path): pieces(path.read_bytes().decode("latin-1")) for path in files}
     assert not {path: found for path, found in written.items() if found}
+    import psycopg
+
     with psycopg.connect(server, password=PASSWORD) as connection:
         tables = connection.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
         rows = [connection.execute(f'SELECT t::text FROM "{table}" t').fetchall() for (table,) in tables.fetchall()]
