@@ -62,11 +62,17 @@ class Skip(Record):
 
 
 class ShardMark(Record):
-    """Mark of a shard in its metadata."""
+    """Mark of a shard in its metadata.
+
+    Attributes:
+        file_times, contents: fingerprints of the files of its items, if each is one: by size and times, and by bytes.
+    """
 
     key: str
     number: int
     skipped: list[Skip]
+    file_times: str = ""
+    contents: str = ""
 
 
 def count_shards(manifest: Manifest) -> int:
@@ -111,24 +117,21 @@ def read_manifest(folder: Path) -> Manifest:
 def write_shard(
     folder: Path,
     manifest: Manifest,
-    number: int,
+    mark: ShardMark,
     embeddings: npt.NDArray[Any],
     ids: Sequence[str],
     columns: Mapping[str, npt.NDArray[Any]],
-    skipped: list[Skip],
 ) -> None:
     """Write the rows of one shard, which may be none if no image could be read.
 
     Args:
         embeddings: `(n, d)`.
         ids, columns: n values each.
-        skipped: the images of this shard that could not be read.
     """
     assert list(columns) == manifest.columns
-    mark = ShardMark(key=manifest.key, number=number, skipped=skipped)
     metadata = {EMBEDDED: manifest.model, SHARD.decode(): mark.model_dump_json()}
     table = table_of(embeddings, ids, columns, levels=manifest.levels, metadata=metadata)
-    with atomic_file(shard_path(folder, number)) as partial:
+    with atomic_file(shard_path(folder, mark.number)) as partial:
         # Random digits are not smaller when compressed, and a dictionary of them is larger.
         texts = ["id", *manifest.columns]
         pa.parquet.write_table(table, partial, use_dictionary=texts, compression=dict.fromkeys(texts, "snappy"))

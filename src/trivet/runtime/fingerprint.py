@@ -16,6 +16,20 @@ def file_fingerprint(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def contents_fingerprint(paths: Iterable[Path]) -> str:
+    """The fingerprint of the bytes of several files, of which some may be missing."""
+    return fingerprint(file_fingerprint(path) if path.is_file() else None for path in paths)
+
+
+def times_fingerprint(paths: Iterable[Path]) -> str:
+    """The fingerprint of what changes with a file: which one it is, its size, and when it and its entry were changed.
+
+    Who replaces a file can set the time of its content, but not that of its entry.
+    """
+    stats = (path.stat() if path.is_file() else None for path in paths)
+    return fingerprint(stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
+
+
 def fingerprint(values: Iterable[Any]) -> str:
     """The fingerprint of values, one after the other.
 

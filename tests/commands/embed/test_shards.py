@@ -228,6 +228,88 @@ def test_unreadable_images_are_left_out_of_their_shard(tmp_path: Path) -> None:
         embed_data(run, str(photos), tmp_path / "none", rows_per_shard=4)
 
 
+def drawn(folder: Path, rows: range, *, shade: int) -> None:
+    """Images of the same size, in bytes and pixels, whatever the shade; their times are those of the files replaced."""
+    folder.mkdir(exist_ok=True)
+    for row in rows:
+        path = folder / f"{row}.bmp"
+        before = path.stat() if path.exists() else None
+        Image.new("L", (8, 8), shade + row).save(path)
+        if before is not None:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+def test_changed_images_are_embedded_again(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, photos, many = (
+        make_run(tmp_path / "run", {"name": "digits"}, (1, 8, 8)),
+        tmp_path / "photos",
+        tmp_path / "many",
+    )
+    drawn(photos, range(10), shade=0)
+    data = photos
+    if kind == "table":
+        data = tmp_path / "items.csv"
+        data.write_text("path,label\n" + "".join(f"photos/{row}.bmp,{row % 2}\n" for row in range(10)))
+
+    def embedded(**options: Any) -> tuple[int, np.ndarray]:
+        made = embed_data(run, str(data), many, **options)
+        vectors = read_vectors(many)
+        rows = np.argsort([int(Path(id).stem) for id in vectors.names()])
+        return made["shards"]["written"], np.array(vectors.embeddings)[rows]
+
+    def afresh() -> np.ndarray:
+        embed_data(run, str(data), tmp_path / "one.parquet", force=True)
+        vectors = read_vectors(tmp_path / "one.parquet")
+        return vectors.embeddings[np.argsort([int(Path(id).stem) for id in vectors.names()])]
+
+    written, first = embedded(rows_per_shard=3)
+    assert written == 4
+    (photos / "0.bmp").touch()
+    shutil.copy(photos / "1.bmp", tmp_path)
+    (tmp_path / "1.bmp").replace(photos / "1.bmp")
+    assert embedded()[0] == 0  # the bytes are the same
+    drawn(photos, range(6, 10), shade=90)
+    before = contents(many)
+    with pytest.raises(
+        ValueError, match=r"2 shards of .*many changed .*part-00002\.parquet; embed these again with --f"
+    ):
+        embedded()
+    assert contents(many) == before
+    written, second = embedded(force=True)
+    assert written == 2
+    np.testing.assert_array_equal(second[:6], first[:6])
+    np.testing.assert_allclose(second, afresh(), rtol=1e-6)
+    assert np.abs(second[6:] - first[6:]).max() > 0.01
+    assert embedded(force=True)[0] == 0
+
+    # Images that are replaced while the shards are written.
+    write = embed_shards._write
+
+    def replaced(job: Any, folder: Path, manifest: Any, number: int) -> None:
+        write(job, folder, manifest, number)
+        if number == 1:
+            drawn(photos, range(10), shade=120)
+
+    drawn(photos, range(10), shade=60)
+    monkeypatch.setattr(embed_shards, "_write", replaced)
+    with pytest.raises(ValueError, match=r"2 shards of .* changed since they were embedded, first of part-00000"):
+        embedded(force=True)
+    monkeypatch.undo()
+    assert embedded(force=True)[0] == 2
+    np.testing.assert_allclose(embedded()[1], afresh(), rtol=1e-6)
+
+    decode = embed_shards._readable
+
+    def while_read(*given: Any) -> Any:
+        drawn(photos, range(10), shade=30)
+        return decode(*given)
+
+    monkeypatch.setattr(embed_shards, "_readable", while_read)
+    with pytest.raises(ValueError, match=r"must stay as they are while they are embedded: those of part-00000"):
+        embed_data(run, str(data), tmp_path / "new", rows_per_shard=20)
+
+
 def in_processes(works: list[Callable[[], object]]) -> list[multiprocessing.process.BaseProcess]:
     started: list[multiprocessing.process.BaseProcess] = [fork.Process(target=work) for work in works]
     for process in started:
@@ -246,10 +328,10 @@ def test_killed_processes_leave_whole_shards_and_others_go_on(
     write, log = embed_shards.write_shard, tmp_path / "written"
     log.mkdir()
 
-    def slow(folder: Path, manifest: Any, number: int, *rest: Any) -> None:
+    def slow(folder: Path, manifest: Any, mark: Any, *rest: Any) -> None:
         time.sleep(0.01)
-        (log / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
-        write(folder, manifest, number, *rest)
+        (log / f"{mark.number}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        write(folder, manifest, mark, *rest)
 
     monkeypatch.setattr(embed_shards, "write_shard", slow)
 
@@ -307,10 +389,10 @@ def test_what_another_left_undone_meanwhile_is_taken_up(
     other = ExitStack()
     other.enter_context(embed_shards.claimed(many / "part-00001.parquet"))
 
-    def ends(folder: Path, manifest: Any, number: int, *rest: Any) -> None:
-        if number == 2:
+    def ends(folder: Path, manifest: Any, mark: Any, *rest: Any) -> None:
+        if mark.number == 2:
             other.close()
-        write(folder, manifest, number, *rest)
+        write(folder, manifest, mark, *rest)
 
     monkeypatch.setattr(embed_shards, "write_shard", ends)
     done = embed_data(run, str(vectors), many, rows_per_shard=ROWS)["shards"]

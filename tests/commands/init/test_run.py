@@ -22,7 +22,7 @@ from trivet.commands.init import run as init
 from trivet.commands.init.run import as_toml, propose
 from trivet.commands.settings.run import settings_schema
 from trivet.io.parquet_files import write_embeddings
-from trivet.io.shards import Manifest, write_manifest, write_shard
+from trivet.io.shards import Manifest, ShardMark, write_manifest, write_shard
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
@@ -148,7 +148,8 @@ def shards() -> str:
     Path("embedded").mkdir()
     write_manifest(Path("embedded"), manifest)
     columns = {name: made[name] for name in manifest.columns}
-    write_shard(Path("embedded"), manifest, 0, made["embeddings"], [str(i) for i in range(96)], columns, [])
+    mark = ShardMark(key=manifest.key, number=0, skipped=[])
+    write_shard(Path("embedded"), manifest, mark, made["embeddings"], [str(i) for i in range(96)], columns)
     return "embedded"
 
 

@@ -12,11 +12,13 @@ import numpy as np
 import trivet
 from trivet.datasets import Dataset, FileInputs
 from trivet.io.atomic_files import claimed, shared_folder
+from trivet.io.hf_dataset import is_saved
 from trivet.io.overwrite_guard import SHARDS, sharded
 from trivet.io.shards import (
     ROWS_PER_SHARD,
     VECTORS,
     Manifest,
+    ShardMark,
     Skip,
     count_shards,
     is_shard_file,
@@ -30,11 +32,11 @@ from trivet.io.shards import (
     write_vectors,
 )
 from trivet.models import Embedder
-from trivet.runtime.fingerprint import file_fingerprint, fingerprint
+from trivet.runtime.fingerprint import contents_fingerprint, file_fingerprint, fingerprint, times_fingerprint
 from trivet.runtime.progress import reporter, steps
+from trivet.runtime.text import counted
 from trivet.training.embed_dataset import check_embedded, embed, item_columns
 
-SAMPLED_ITEMS = 256  # items of a data set by name, whose pictures or texts tell that it is the same
 DECODED = 256  # images that are decoded at once
 
 
@@ -118,8 +120,9 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
             assert alone
             _clear(folder)
             write_manifest(folder, manifest)
-        lacking = set(missing(folder, manifest))
-        open_shards(folder, manifest, [number for number in range(count_shards(manifest)) if number not in lacking])
+        for number in _changed(job, folder, manifest, force=force and alone):
+            (folder / VECTORS).unlink(missing_ok=True)
+            shard_path(folder, number).unlink()
 
     written: list[int] = []
     with shared_folder(folder, prepare):
@@ -137,6 +140,7 @@ def embed_shards(job: Job, folder: Path, *, rows_per_shard: int | None, force: b
             with claimed(folder / VECTORS) as mine:
                 if mine and not (folder / VECTORS).exists():
                     _check_any(folder, manifest)
+                    _changed(job, folder, manifest, force=False)
                     write_vectors(folder, manifest)
         return _result(job, folder, manifest, len(written))
 
@@ -173,6 +177,50 @@ def _differ(folder: Path, there: Manifest, manifest: Manifest, *, alone: bool, f
     return f"the shards of a folder must be of one model and the same items: {folder} holds shards {what}; {todo}"
 
 
+def _changed(job: Job, folder: Path, manifest: Manifest, *, force: bool) -> list[int]:
+    """The shards of files that changed since they were embedded: what takes time is read of those with new times only.
+
+    Raises:
+        ValueError: if there are any, without `force`; or a shard is broken.
+    """
+    absent = set(missing(folder, manifest))
+    there = [number for number in range(count_shards(manifest)) if number not in absent]
+    changed = []
+    for number, file in zip(there, open_shards(folder, manifest, there), strict=True):
+        mark, files = mark_of(shard_path(folder, number), file), _image_files(job, manifest, number)
+        if mark.file_times != times_fingerprint(files) and mark.contents != contents_fingerprint(files):
+            changed.append(number)
+    if changed and not force:
+        raise ValueError(
+            f"the shards of a folder must be of the images as they are: those of {counted(len(changed), 'shard')} of "
+            f"{folder} changed since they were embedded, first of {shard_path(folder, changed[0]).name}; embed these "
+            "again with --force, once no other process writes here, or choose another --output."
+        )
+    return changed
+
+
+def _image_files(job: Job, manifest: Manifest, number: int) -> list[Path]:
+    """The files of the items of a shard, where they are image files."""
+    return [
+        source
+        for dataset, span in zip(job.datasets.values(), _spans(job, manifest, number), strict=True)
+        if isinstance(dataset.inputs, FileInputs)
+        for row in dataset.inputs.rows[span].tolist()
+        if isinstance(source := dataset.inputs.sources[row], Path)
+    ]
+
+
+def _spans(job: Job, manifest: Manifest, number: int) -> list[slice]:
+    """The places of the items of a shard in each part."""
+    start = number * manifest.rows_per_shard
+    stop = min(start + manifest.rows_per_shard, manifest.items)
+    spans, first = [], 0
+    for size in map(len, job.datasets.values()):
+        spans.append(slice(min(max(start - first, 0), size), min(max(stop - first, 0), size)))
+        first += size
+    return spans
+
+
 def _clear(folder: Path) -> None:
     """Remove the shards of other embeddings, what they are said to be last, so that this can be gone on with."""
     for item in sorted(folder.iterdir(), key=lambda item: item.name == SHARDS):
@@ -182,30 +230,34 @@ def _clear(folder: Path) -> None:
 
 def _write(job: Job, folder: Path, manifest: Manifest, number: int) -> None:
     """Embed the items of a shard and write them."""
-    start = number * manifest.rows_per_shard
-    stop = min(start + manifest.rows_per_shard, manifest.items)
+    spans, files = _spans(job, manifest, number), _image_files(job, manifest, number)
+    times, contents = times_fingerprint(files), contents_fingerprint(files)
+    total = sum(span.stop - span.start for span in spans)
     ids: list[str] = []
     rows = [np.empty((0, manifest.dimension), np.float32)]
     skipped: list[Skip] = []
-    spans, selected, first = [], [np.empty(0, np.int64)], 0
+    selected, offset = [np.empty(0, np.int64)], 0
     progress = reporter("embedding")
-    for dataset in job.datasets.values():
-        span = slice(min(max(start - first, 0), len(dataset)), min(max(stop - first, 0), len(dataset)))
-        spans.append(span)
-        offset = sum(other.stop - other.start for other in spans[:-1])
+    for dataset, span in zip(job.datasets.values(), spans, strict=True):
         for index, inputs in _readable(job, dataset, span, skipped):
 
             def report(count: int, _: int, before: int = offset + int(index[0]) - span.start) -> None:
-                progress(before + count, stop - start)
+                progress(before + count, total)
 
             rows.append(embed(job.model, inputs, report))
             ids += [dataset.ids[row] for row in index.tolist()]
             selected.append(index - span.start + offset)
-        first += len(dataset)
+        offset += span.stop - span.start
     embeddings, selected_rows = np.concatenate(rows), np.concatenate(selected)
     check_embedded(embeddings, ids)
     columns = {name: values[selected_rows] for name, values in columns_of(job.datasets, spans).items()}
-    write_shard(folder, manifest, number, embeddings, ids, columns, skipped)
+    if times != times_fingerprint(files):
+        raise ValueError(
+            f"images must stay as they are while they are embedded: those of {shard_path(folder, number).name} "
+            "changed; wait until they are written, and go on with the same command."
+        )
+    mark = ShardMark(key=manifest.key, number=number, skipped=skipped, file_times=times, contents=contents)
+    write_shard(folder, manifest, mark, embeddings, ids, columns)
 
 
 def _readable(job: Job, dataset: Dataset, span: slice, skipped: list[Skip]) -> Iterator[tuple[np.ndarray, Any]]:
@@ -258,27 +310,23 @@ def _result(job: Job, folder: Path, manifest: Manifest, written: int) -> dict[st
 def data_fingerprint(datasets: dict[str, Dataset], path: Path | None) -> str:
     """Fingerprint of data: of ids, columns and contents.
 
-    Of a file its bytes count, of a folder of images the names and sizes, and of a data set by name 256 pictures or
-    texts that are spread evenly.
+    Of a file its bytes count, of a data set by name all inputs in memory. Image files count by shard, see `ShardMark`.
     """
     values: list[Any] = [file_fingerprint(file) for file in _files(path)]
     for name, dataset in datasets.items():
         values += [name, dataset.ids, list(dataset.columns.items())]
         values += [value for level, labels in dataset.labels.items() for value in (level, dataset.names[level], labels)]
-        if path is None:
-            rows = np.unique(np.linspace(0, len(dataset) - 1, SAMPLED_ITEMS).astype(np.int64)).tolist()
-            previews = map(dataset.show, rows)
-            values += [preview if isinstance(preview, str) else preview.tobytes() for preview in previews]
-        elif path.is_dir() and not sharded(path):
-            values.append([(path / id).stat().st_size for id in dataset.ids])
+        if path is None and not isinstance(dataset.inputs, FileInputs):
+            for start in range(0, len(dataset), DECODED):
+                values.append(dataset.inputs.batch(np.arange(start, min(start + DECODED, len(dataset)))).numpy())
     return fingerprint(values)
 
 
 def _files(path: Path | None) -> list[Path]:
     """The files whose bytes are the data."""
-    if path is None or (path.is_dir() and not sharded(path)):
+    if path is None:
         return []
-    if sharded(path):  # whose key stands for all that is in it
-        return [path / SHARDS]
+    if path.is_dir():  # the key of shards stands for all that is in them
+        return [path / SHARDS] if sharded(path) else sorted(path.rglob("*.*")) if is_saved(path) else []
     table = path.with_suffix(".csv")
     return [path, table] if path.suffix.lower() == ".npy" and table.is_file() else [path]
