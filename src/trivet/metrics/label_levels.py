@@ -30,7 +30,7 @@ from trivet.metrics.verification import Verification, verify
 from trivet.metrics.verification_pairs import rate_name
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import work
-from trivet.runtime.text import counted
+from trivet.runtime.text import abbreviated, counted
 
 AGREEMENTS: dict[str, Callable[[Array, Array], float]] = {
     "nmi": nmi,
@@ -41,6 +41,7 @@ AGREEMENTS: dict[str, Callable[[Array, Array], float]] = {
 CLUSTERING = (*AGREEMENTS,)
 VERIFICATION = ("roc-auc", "tar@far", "verification-accuracy")
 ALL = (*MEASURES, *CLUSTERING, *VERIFICATION)
+LISTED = 3  # class names that a warning lists
 OPERATIONS = 2e13  # of all restarts of k-means: minutes on two cores
 
 
@@ -77,6 +78,35 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
             "every embedding."
         )
     return names
+
+
+def unanswerable(level: str, retrieval: Retrieval, cameras: str, gallery: Sequence[str] = ()) -> list[str]:
+    """Explain why queries have no positive, and what to do; nothing where each has one.
+
+    Args:
+        level: the label level of the retrieval.
+        cameras: what to do where cameras leave all positives out.
+        gallery: names of classes in the gallery, which an absent one is shown beside.
+    """
+    assert retrieval.task is not None
+    absent, alone, near = (mask.numpy() for mask in retrieval.task.unanswerable(retrieval.level))
+    count, total = int((absent | alone | near).sum()), len(absent)
+    if not count:
+        return []
+    start = f"{count} of {total} queries have nothing" if count < total else f"none of the {total} queries has anything"
+    causes = []
+    if absent.any():
+        names = [repr(name) for name in retrieval.labels[np.unique(retrieval.classes[absent])].tolist()]
+        there = f", which has {abbreviated([repr(name) for name in gallery], LISTED)}" if len(gallery) else ""
+        causes.append(
+            f"{absent.sum()} are of {counted(len(names), 'class')} that the gallery lacks "
+            f"({abbreviated(names, LISTED)}){there}: add items of them, or leave these queries out"
+        )
+    if alone.any():
+        causes.append(f"{alone.sum()} are themselves all that the gallery has of their class: add others")
+    if near.any():
+        causes.append(f"of {near.sum()} all items of the class have the query's camera, and are left out: {cameras}")
+    return [f"{level}: {start} to find, whatever the embedding; {'; '.join(causes)}."]
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,27 @@ class RetrievalTask:
             allowed &= self.groups[0][queries] != self.groups[1][items]
         return allowed
 
+    def unanswerable(self, level: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `(Q,)` without a positive at the level of that number, as masks by what is amiss.
+
+        Their class is not in the gallery; else only by the query itself; else only by items of the query's group.
+        """
+        classes, groups = self.levels[level], self.groups
+        members = classes.counts[classes.queries]
+        itself = torch.zeros(len(members), dtype=torch.bool)
+        if self.self_rows is not None:
+            itself = (self.self_rows >= 0) & (classes.gallery[self.self_rows] == classes.queries)
+        absent, alone = members == 0, (members > 0) & (members == itself.long())
+        near = torch.zeros_like(members)
+        if groups is not None:
+            many = 1 + int(torch.cat(groups).max())
+            near = torch.bincount(classes.gallery * many + groups[1], minlength=many * len(classes.counts))
+            near = near[classes.queries * many + groups[0]]
+            if self.self_rows is not None:  # which is counted already where it is of the group
+                itself &= groups[1][self.self_rows] != groups[0]
+            near = near + itself
+        return absent, alone, ~absent & ~alone & (members == near)
+
 
 def retrieval_task(
     embeddings: Array,

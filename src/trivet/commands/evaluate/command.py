@@ -45,6 +45,8 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
             "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
         )
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
+    if None in (request.query, request.gallery):
+        refuse(context, "only --query and --gallery are two sets whose ids can name the same items", "same_items")
     names = request.named_measures
     if names and "nmi+" not in names:
         refuse(context, "nmi+ is not among the --measures", "nmi_plus")

@@ -34,6 +34,14 @@ class EvaluateOptions:
     gallery: Annotated[
         str | None, typer.Option(help="The split or file to retrieve from. Default: all other items of the set.")
     ] = None
+    same_items: Annotated[
+        bool,
+        typer.Option(
+            "--same-items",
+            help="Ids of --query and --gallery name the same items, and none finds itself. Default: only where the "
+            "vectors are equal, too.",
+        ),
+    ] = False
     split: Annotated[
         str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
     ] = None

@@ -24,7 +24,10 @@ class Approximation(Record):
 
 
 class ProtocolRecord(Record):
-    """Queries, gallery and exclusions: `kind` is "self-retrieval" or "query-gallery"."""
+    """Queries, gallery and exclusions: `kind` is "self-retrieval" or "query-gallery".
+
+    Of `queries_in_gallery` none finds itself; `ids_alike` have the id of a gallery item, but were taken for others.
+    """
 
     kind: str = ""
     queries: int | None = None
@@ -32,6 +35,7 @@ class ProtocolRecord(Record):
     without_positive: str = ""
     same_camera_left_out: bool | None = None
     queries_in_gallery: int | None = None
+    ids_alike: int | None = None
     junk: int | None = None
     approximate: Approximation | None = None
 

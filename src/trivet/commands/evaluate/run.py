@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
 from trivet.metrics.intervals import AVERAGES, OVERS, interval_json, intervals_json
-from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, void
+from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, unanswerable, void
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING
@@ -178,11 +178,20 @@ def _evaluate(
         same_camera_left_out=sets.cameras,
     )
     options: dict[str, Any] = {}
+    notes: list[str] = []
     if gallery is not None:
-        rows = self_rows(queries, gallery)
+        rows = self_rows(queries, gallery, by_id=sets.by_id)
         options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
-        options |= {} if rows is None else {"self_rows": rows}
-        protocol.queries_in_gallery = 0 if rows is None else int((rows >= 0).sum())
+        if rows is not None:
+            if not sets.by_id and (rows >= 0).any() and _takes_every_positive(rows, labels, gallery_labels):
+                rows = np.full(len(rows), -1)
+                notes.append(
+                    "Queries have the ids and vectors of gallery items, and without these none would have anything to "
+                    "find: they were taken for other items. If they are the same, --same-items leaves each out."
+                )
+            options["self_rows"] = rows
+            named = self_rows(queries, gallery, by_id=True)
+            protocol.queries_in_gallery, protocol.ids_alike = int((rows >= 0).sum()), int((named != rows).sum())
         protocol.junk = sets.junk
     if sets.cameras:
         options |= camera_options(sets)
@@ -196,7 +205,8 @@ def _evaluate(
             {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
             len(queries) - 1 if gallery is None else len(gallery),
             measures,
-        ),
+        )
+        + notes,
         trivet=trivet.__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         embeddings=sets.name,
@@ -229,6 +239,13 @@ def _evaluate(
         classes, retrieval = np.array(names[level]), approximated.get(level, result.retrieval)
         if retrieval is not None:
             retrieval = replace(retrieval, labels=classes[retrieval.labels])
+            if gallery is not None or sets.cameras:
+                cameras = "leave out --cameras" if request.cameras else "correct or remove its column camera"
+                there = classes[np.unique(gallery_labels.get(level, labels[level]))].tolist()
+                causes = unanswerable(level, retrieval, cameras, there)
+                if causes and not retrieval.counted.any():
+                    raise ValueError(f"--without-positive drop leaves out every query: {causes[0]}")
+                record.warnings += causes
         results[level] = replace(result, retrieval=retrieval, labels=classes[np.unique(labels[level])])
     record.evaluation = {level: result.as_json() for level, result in results.items()}
     if any(result.mean() for result in results.values()):
@@ -273,11 +290,23 @@ def _evaluate(
     )
 
 
+def _takes_every_positive(
+    rows: np.ndarray, labels: Mapping[str, np.ndarray], gallery_labels: Mapping[str, np.ndarray]
+) -> bool:
+    """True if queries without the gallery items at `rows (Q,)`, -1 for none, have no positive at any level."""
+    for level, numbers in labels.items():
+        others = gallery_labels[level]
+        counts = np.bincount(others, minlength=1 + numbers.max())[numbers]
+        if (counts > ((rows >= 0) & (others[rows] == numbers))).any():
+            return False
+    return True
+
+
 def _reject(sets: QueriesAndGallery, known: Vectors, labels: np.ndarray, names: Sequence[str]) -> Rejection:
     """The rejection of queries out of scope by their distance to the known items."""
     queries, rejected = sets.queries, sets.rejected
     assert rejected is not None
-    of_queries, of_rejected = (self_rows(vectors, known) for vectors in (queries, rejected))
+    of_queries, of_rejected = (self_rows(vectors, known, by_id=sets.by_id) for vectors in (queries, rejected))
     result = rejection(
         np.concatenate([queries.embeddings, rejected.embeddings]),
         np.arange(len(queries) + len(rejected)) >= len(queries),

@@ -26,6 +26,8 @@ class QueriesAndGallery:
         cameras: leave out gallery items of the query's class and camera.
         junk: number of gallery items that the file marks as junk, and that are left out.
         rejected: queries out of scope.
+        by_id: whether an id names one item in queries and gallery, as in one file and with --same-items; of two sets
+            that may number their rows alike, the vector must agree as well.
     """
 
     name: str
@@ -35,6 +37,7 @@ class QueriesAndGallery:
     cameras: bool = False
     junk: int | None = None
     rejected: Vectors | None = None
+    by_id: bool = False
 
 
 def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
@@ -66,7 +69,7 @@ def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
         queries, retrieved = (
             read_vectors(path, levels=levels, table=table, split=name) for name in (request.query, request.gallery)
         )
-        return QueriesAndGallery(path.name, queries, retrieved, distance, cameras)
+        return _of_two_sets(path.name, queries, retrieved, distance, request)
     vectors = read_vectors(path, levels=levels, table=table, split=split)
     protocol = vectors.protocol
     if protocol is None:
@@ -77,11 +80,11 @@ def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
             replace(vectors_of, ids=vectors_of.rows.astype(np.str_)) for vectors_of in (queries, retrieved)
         )
     junk = protocol.counts()["junk"] or None
-    return QueriesAndGallery(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk)
+    return QueriesAndGallery(vectors.name, queries, retrieved, distance, protocol.cameras is not None, junk, by_id=True)
 
 
 def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
-    """The queries of one file and the gallery of another; a query does not retrieve the item of its id."""
+    """The queries of one file and the gallery of another."""
     query, gallery = Path(request.query or ""), Path(request.gallery or "")
     levels, table, split = request.labels, request.table, request.split
     queries = read_vectors(query, levels=levels, table=table, split=split)
@@ -93,9 +96,23 @@ def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
             queries = read_vectors(query, levels=levels, table=table, split=split)
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels)
-    return QueriesAndGallery(
-        f"{query.name} in {gallery.name}", queries, others, request.distance or run_distance(query), request.cameras
-    )
+    name, distance = f"{query.name} in {gallery.name}", request.distance or run_distance(query)
+    return _of_two_sets(name, queries, others, distance, request)
+
+
+def _of_two_sets(
+    name: str, queries: Vectors, gallery: Vectors, distance: Metric, request: EvaluateOptions
+) -> QueriesAndGallery:
+    """Queries and gallery that are two splits or files; ValueError if they are to be matched by ids that they lack."""
+    if request.same_items:
+        lacking = [vectors.name for vectors in (queries, gallery) if vectors.ids is None]
+        if lacking or not np.isin(queries.ids, gallery.ids).any():
+            what = f"{lacking[0]} has no column id" if lacking else f"no query of {queries.name} has one of its ids"
+            raise ValueError(
+                f"--same-items matches queries with the gallery by id: {what}; correct the ids, or leave out "
+                "--same-items."
+            )
+    return QueriesAndGallery(name, queries, gallery, distance, request.cameras, by_id=request.same_items)
 
 
 def number_classes(
@@ -215,15 +232,28 @@ def in_order(first: QueriesAndGallery, other: QueriesAndGallery) -> QueriesAndGa
     if (rows != np.arange(len(rows))).any():
         queries = queries.select(rows)
     if first.gallery is not None and gallery is not None and len(gallery) == len(first.gallery):
-        retrieved = self_rows(first.gallery, gallery)
+        retrieved = self_rows(first.gallery, gallery, by_id=True)
         if retrieved is not None and (retrieved >= 0).all() and (retrieved != np.arange(len(retrieved))).any():
             gallery = gallery.select(retrieved)
     return replace(other, queries=queries, gallery=gallery)
 
 
-def self_rows(queries: Vectors, gallery: Vectors) -> np.ndarray | None:
-    """Position of the item of each query in the gallery, -1 if absent; None where not both have ids."""
-    return None if queries.ids is None or gallery.ids is None else positions_of(queries.ids, gallery.ids)
+def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray | None:
+    """Position of each query itself in the gallery, -1 if absent; None where not both have ids.
+
+    Args:
+        by_id: whether the id tells; else the vector must be the same, too.
+    """
+    if queries.ids is None or gallery.ids is None:
+        return None
+    rows = positions_of(queries.ids, gallery.ids)
+    if by_id:
+        return rows
+    there = np.flatnonzero(rows >= 0)
+    if queries.embeddings.shape[1] != gallery.embeddings.shape[1]:
+        there = there[:0]
+    same = [row for row in there if np.array_equal(queries.embeddings[row], gallery.embeddings[rows[row]])]
+    return np.where(np.isin(np.arange(len(rows)), same), rows, -1)
 
 
 def positions_of(ids: np.ndarray, others: np.ndarray) -> np.ndarray:

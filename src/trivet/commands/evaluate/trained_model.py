@@ -24,7 +24,7 @@ from trivet.distances import unit_rows
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import Retrieval, evaluate, nearest_pairs, retrieve_levels
 from trivet.metrics.intervals import intervals_json
-from trivet.metrics.label_levels import CLUSTERING, void
+from trivet.metrics.label_levels import CLUSTERING, unanswerable, void
 from trivet.models import Embedder, TextEmbedder
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.run_record import AtPrefix, ChosenCompared, CollapseIndex, Evaluated, RunRecord
@@ -230,7 +230,12 @@ def measure_split(
     record.neighbours[name] = gallery(embeddings, dataset, level, seed=seed)
     counts = {key: len(np.unique(labels)) for key, labels in dataset.labels.items()}
     retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
-    notes = [f"{name}: {line}" for line in void(counts, retrieved_from, config.measures)]
+    lines = void(counts, retrieved_from, config.measures)
+    for key, result in by_level.items() if dataset.protocol is not None else ():
+        if (retrieval := result.retrieval) is not None:
+            named = replace(retrieval, labels=np.array(dataset.names[key])[retrieval.labels])
+            lines += unanswerable(key, named, "correct or remove the column camera")
+    notes = [f"{name}: {line}" for line in lines]
     record.warnings = [*dict.fromkeys([*record.warnings, *notes])]
 
 
