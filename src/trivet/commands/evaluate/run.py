@@ -191,7 +191,8 @@ def _evaluate(
                 )
             options["self_rows"] = rows
             named = self_rows(queries, gallery, by_id=True)
-            protocol.queries_in_gallery, protocol.ids_alike = int((rows >= 0).sum()), int((named != rows).sum())
+            protocol.queries_in_gallery = int((rows >= 0).sum())
+            protocol.ids_alike = int(np.count_nonzero(rows != named))
         protocol.junk = sets.junk
     if sets.cameras:
         options |= camera_options(sets)

@@ -106,7 +106,8 @@ def _of_two_sets(
     """Queries and gallery that are two splits or files; ValueError if they are to be matched by ids that they lack."""
     if request.same_items:
         lacking = [vectors.name for vectors in (queries, gallery) if vectors.ids is None]
-        if lacking or not np.isin(queries.ids, gallery.ids).any():
+        rows = self_rows(queries, gallery, by_id=True)
+        if rows is None or not (rows >= 0).any():
             what = f"{lacking[0]} has no column id" if lacking else f"no query of {queries.name} has one of its ids"
             raise ValueError(
                 f"--same-items matches queries with the gallery by id: {what}; correct the ids, or leave out "
