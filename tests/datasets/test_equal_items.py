@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trivet.datasets import Dataset, load
-from trivet.datasets.duplicate_texts import distinct_texts
+from trivet.datasets.equal_items import distinct_texts
 from trivet.training import RunConfig
 from trivet.training.components import class_sizes, make_batches
 

@@ -10,7 +10,7 @@ from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_val
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
 from trivet.datasets.download import find_root
-from trivet.datasets.duplicate_texts import duplicate_text_warnings
+from trivet.datasets.equal_items import duplicate_text_warnings
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
 from trivet.io.image_file import Frame

@@ -14,7 +14,7 @@ from torch import nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import DataConfig, Dataset, Splits, augmentation, load
-from trivet.datasets.duplicate_texts import distinct_texts, with_positive
+from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss

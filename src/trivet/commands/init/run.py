@@ -17,7 +17,7 @@ from trivet.commands.init.data import DetectedData, Images, detect
 from trivet.commands.train.train_on_vectors import suited
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.dataset import hold_out_fold
-from trivet.datasets.duplicate_texts import distinct_texts, with_positive
+from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
