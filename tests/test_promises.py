@@ -274,11 +274,11 @@ def test_06_labels_of_any_integer_type_are_exact_and_others_are_refused() -> Non
     }
     for kind, labels in wrong.items():
         for make in LOSSES.values():
-            with pytest.raises(ValueError, match=rf"labels must be a tensor of integers: got {kind}; number the cla"):
+            with pytest.raises(ValueError, match=rf"labels must be a tensor of integers: got {kind}; number them with"):
                 make()(rows, labels)
-        with pytest.raises(ValueError, match=rf"tensor of integers: got {kind}; number the classes, for instance with"):
+        with pytest.raises(ValueError, match=rf"tensor of integers: got {kind}; number them with"):
             trivet.mine(rows, labels)
-        with pytest.raises(ValueError, match=rf"tensor of integers: got {kind}; number the classes, for instance with"):
+        with pytest.raises(ValueError, match=rf"tensor of integers: got {kind}; number them with"):
             memory.add(rows, labels, torch.arange(4))
         arrays = np.array(labels if isinstance(labels, list) else labels.tolist())
         with pytest.raises(ValueError, match=r"labels must be integers: got .*; number the classes with np.unique"):

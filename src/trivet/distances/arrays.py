@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances.pairwise import check_dense, check_embeddings
-from trivet.runtime.arrays import Array
+from trivet.runtime.arrays import Array, how_to_float, how_to_number
 
 
 def as_rows(embeddings: Array) -> Tensor:
@@ -18,9 +18,7 @@ def as_rows(embeddings: Array) -> Tensor:
     """
     if isinstance(embeddings, np.ndarray):
         if embeddings.dtype.kind != "f":
-            raise ValueError(
-                f"embeddings must be floating point: got {embeddings.dtype}; convert them with .astype(np.float32)."
-            )
+            raise ValueError(f"embeddings must be floating point: got {embeddings.dtype}; {how_to_float(embeddings)}.")
         embeddings = torch.from_numpy(embeddings.astype(np.float64, order="C"))
     check_embeddings(embeddings)
     return embeddings.detach().to(torch.float64)
@@ -41,8 +39,5 @@ def as_classes(labels: Array, *, count: int, name: str = "labels") -> Tensor:
             "give one integer for each row."
         )
     if values.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must be integers: got {values.dtype}; "
-            "number the classes with np.unique(labels, return_inverse=True)[1]."
-        )
+        raise ValueError(f"{name} must be integers: got {values.dtype}; {how_to_number(labels, name)}.")
     return torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import device
+from trivet.runtime.arrays import how_to_float, how_to_tensor
 from trivet.runtime.lazy import lazy
 from trivet.runtime.text import rows_hold
 
@@ -34,7 +35,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
     """
     if not isinstance(embeddings, Tensor):
         raise ValueError(
-            f"{name} must be a tensor: got {type(embeddings).__name__}; convert them with torch.as_tensor({name})."
+            f"{name} must be a tensor: got {type(embeddings).__name__}; {how_to_tensor(embeddings, name)}."
         )
     check_dense(embeddings, name=name)
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
@@ -42,10 +43,7 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
             f"{name} must have shape (N, d) with d >= 1: got {tuple(embeddings.shape)}; flatten each item to one row."
         )
     if not embeddings.is_floating_point():
-        raise ValueError(
-            f"{name} must be floating point: got {embeddings.dtype}; "
-            + ("take their real parts." if embeddings.is_complex() else f"convert them with {name}.float().")
-        )
+        raise ValueError(f"{name} must be floating point: got {embeddings.dtype}; {how_to_float(embeddings, name)}.")
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
@@ -71,7 +69,9 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
 def check_dense(values: Tensor, *, name: str) -> None:
     """Raise ValueError unless a tensor holds plain numbers side by side: not sparse, nested, quantized or on "meta"."""
     if values.is_nested:
-        raise ValueError(f"{name} must be one dense tensor: got a nested one; join its rows with torch.stack.")
+        raise ValueError(
+            f"{name} must be one dense tensor: got a nested one; join its rows with torch.stack({name}.unbind())."
+        )
     if values.layout != torch.strided:
         raise ValueError(f"{name} must be dense: got {values.layout}; convert them with {name}.to_dense().")
     if values.is_quantized:

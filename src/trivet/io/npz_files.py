@@ -144,5 +144,5 @@ def _check_no_objects(path: Path, what: str, dtype: np.dtype[Any]) -> None:
     if dtype.hasobject:
         raise ValueError(
             f"{path} must hold numbers and texts only: {what} holds Python objects, which are never loaded; "
-            "save texts with .astype(str)."
+            "save texts with .astype(str), and vectors, which have one length, with np.stack."
         )

@@ -18,7 +18,7 @@ from trivet.distances import Array
 from trivet.knn.index import Index
 from trivet.metrics.points import Metric, spans
 from trivet.runtime.arguments import check_at_least, check_count, check_name
-from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers, how_to_number
 
 Positives = Literal["easy", "hard", "random"]
 Negatives = Literal["hard", "random"]
@@ -418,9 +418,10 @@ def _classes(
 def _integers(values: Array, name: str, shape: tuple[int, ...]) -> Integers:
     numbers = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
     if numbers.shape != shape or numbers.dtype.kind not in "iu":
+        labels = name.endswith("labels") and numbers.shape == shape
+        todo = how_to_number(values, name) if labels else "give integers of that shape"
         raise ValueError(
-            f"{name} must be integers of shape {shape}: got {numbers.dtype} of shape {numbers.shape}; number the "
-            "classes with np.unique(labels, return_inverse=True)[1]."
+            f"{name} must be integers of shape {shape}: got {numbers.dtype} of shape {numbers.shape}; {todo}."
         )
     return numbers.astype(np.int64)
 

@@ -19,7 +19,7 @@ from trivet.distances.pairwise import Products
 from trivet.metrics.nearest import order_keys
 from trivet.metrics.points import spans
 from trivet.runtime.arguments import check_count
-from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers, how_to_number
 
 Seed = np.random.Generator | int
 
@@ -95,8 +95,8 @@ def by_transition(labels: npt.ArrayLike, transition: npt.ArrayLike, *, generator
     truth, table, random = _labels(labels), _transition(transition), np.random.default_rng(generator)
     if truth.max() >= len(table):
         raise ValueError(
-            f"each label must have a row of the transition, 0 to {len(table) - 1}: got {truth.max()}; number the "
-            "classes with np.unique(labels, return_inverse=True)[1], or give a row for each."
+            f"each label must have a row of the transition, 0 to {len(table) - 1}: got {truth.max()}; "
+            f"{how_to_number(labels)}, or give a row for each."
         )
     observed = truth.copy()
     for true_class in np.unique(truth):
@@ -279,7 +279,7 @@ def _labels(values: npt.ArrayLike) -> Integers:
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise ValueError(
             f"labels must be integers of at least 0, one per item, at least one: got {labels.dtype} of shape "
-            f"{labels.shape}; number the classes with np.unique(labels, return_inverse=True)[1]."
+            f"{labels.shape}; {how_to_number(values) if labels.size and labels.ndim == 1 else 'give one for each'}."
         )
     return labels.astype(np.int64)
 

@@ -314,8 +314,8 @@ def evaluate(
             1 or for no level.
     """
     names = check_measures(measures, (*CLUSTERING, *VERIFICATION))
-    if not labels:
-        raise ValueError("labels must hold at least one level: got none; give {'class': labels}.")
+    if not isinstance(labels, Mapping) or not labels:
+        raise ValueError(f"labels must hold at least one level: got {type(labels).__name__}; give {{'class': labels}}.")
     if len(embeddings) < 2:
         raise ValueError(f"evaluation needs at least two items: got {len(embeddings)}.")
     multiples = _multiples(nmi_plus_multiple, list(labels))

@@ -56,7 +56,7 @@ def nearest_pairs(embeddings: Array, labels: Array, *, sample: npt.NDArray[Any] 
     if not known or queries[0] < 0 or queries[-1] >= len(points) or (np.diff(queries.astype(np.int64)) < 1).any():
         raise ValueError(
             f"sample must hold different row numbers from 0 to {len(points) - 1}, rising: got {queries.dtype} of shape "
-            f"{queries.shape}; sort them with numpy.unique."
+            f"{queries.shape}; sort them with np.unique(sample)."
         )
     order = along(points)
     wanted = torch.zeros(len(points), dtype=torch.bool)

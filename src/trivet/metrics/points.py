@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, check_dense, unit_rows
+from trivet.runtime.arrays import how_to_float
 from trivet.runtime.text import rows_hold
 
 Metric = Literal["euclidean", "cosine"]
@@ -42,7 +43,7 @@ class Points:
         if not isinstance(embeddings, Tensor | np.ndarray):
             raise ValueError(
                 f"{name} must be an array of numpy or torch: got {type(embeddings).__name__}; convert them with "
-                "numpy.asarray."
+                f"np.asarray({name})."
             )
         if isinstance(embeddings, Tensor):
             check_dense(embeddings, name=name)
@@ -56,7 +57,7 @@ class Points:
             )
         if not floating:
             raise ValueError(
-                f"{name} must be floating point: got {embeddings.dtype}; convert them with .astype(np.float32)."
+                f"{name} must be floating point: got {embeddings.dtype}; {how_to_float(embeddings, name)}."
             )
         self.distance, self.name = distance, name
         self.dimension = embeddings.shape[1]

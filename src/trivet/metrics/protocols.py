@@ -91,8 +91,8 @@ def retrieval_task(
     distance: Metric = "euclidean",
 ) -> RetrievalTask:
     """The task that the arguments of `retrieve_levels` describe, checked."""
-    if not labels:
-        raise ValueError("labels must hold at least one level: got none; give {'class': labels}.")
+    if not isinstance(labels, Mapping) or not labels:
+        raise ValueError(f"labels must hold at least one level: got {type(labels).__name__}; give {{'class': labels}}.")
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("a gallery and its labels go together: got one of them; give both, or neither.")
     if gallery is None or gallery_labels is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.mining.label_groups import LabelGroups, Numbers
+from trivet.runtime.arrays import how_to_number, how_to_tensor
 from trivet.runtime.lazy import lazy
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
@@ -268,23 +270,34 @@ def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
-    if not isinstance(values, Tensor) and getattr(values, "dtype", None) is not None and values.dtype.kind in "iu":
-        raise ValueError(f"{name} must be a tensor: got {type(values).__name__}; convert them with torch.as_tensor.")
+    if not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "iu":
+        raise ValueError(f"{name} must be a tensor: got {type(values).__name__}; {how_to_tensor(values, name)}.")
     if isinstance(values, Tensor):
         check_dense(values, name=name)
     kinds = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
     if not isinstance(values, Tensor) or values.dtype in kinds or values.is_floating_point():
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"{name} must be a tensor of integers: got {kind}; number the classes, for instance with "
-            "torch.tensor(names).unique(return_inverse=True)[1] or numpy.unique(names, return_inverse=True)[1]."
+            f"{name} must be a tensor of integers: got {kind}; {how_to_number(values, name, tensor=True)}."
         )
     if values.shape != (length,):
         raise ValueError(
-            f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings. "
-            f"If each image has two views in the batch, repeat it: {name}.repeat(2)."
+            f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings; "
+            f"{_reshaping(values, name, length)}."
         )
     return values if values.dtype == torch.int64 else values.to(torch.int64)
+
+
+def _reshaping(values: Tensor, name: str, length: int) -> str:
+    """What to do about labels of another shape."""
+    if values.numel() == length:
+        return f"flatten them: {name}.flatten()"
+    if values.ndim == 2 and len(values) == length:
+        return f"if there is a column for each class, take the largest: {name}.argmax(dim=1)"
+    if values.ndim == 1 and 0 < len(values) < length and length % len(values) == 0:
+        views = length // len(values)
+        return f"if each item has {views} views in the batch, all first views first, repeat it: {name}.repeat({views})"
+    return "give one for each row"
 
 
 def _check_unit(norms: RowNorms, strategy: str) -> None:

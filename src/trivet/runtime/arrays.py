@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,3 +13,35 @@ Array = npt.NDArray[Any] | Tensor
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+
+
+def how_to_number(values: object, name: str = "labels", *, tensor: bool = False) -> str:
+    """What to do, with the code, to get a number for each of `values`, labels or ids that a caller passes as `name`.
+
+    Args:
+        tensor: whether they are to be a tensor.
+    """
+    if sides := re.fullmatch("(reference|gallery|anchor|true|query)[ _](.+)", name):  # a class has one number in both
+        second = f"{'gallery' if sides[1] == 'query' else sides[1]}_{sides[2]}"
+        code = f"np.unique(np.concatenate([{sides[2]}, {second}]), return_inverse=True)[1]"
+        return f"number those of both together, with {code}, and divide the numbers again"
+    if isinstance(values, Tensor):
+        return f"number them with {name}.unique(return_inverse=True)[1]"
+    code = f"np.unique(np.asarray({name}, str), return_inverse=True)[1]"
+    return f"number them with {f'torch.from_numpy({code})' if tensor else code}"
+
+
+def how_to_float(values: Array, name: str = "embeddings") -> str:
+    """What to do, with the code, to get floating-point rows."""
+    if isinstance(values, Tensor):
+        return "take their real parts" if values.is_complex() else f"convert them with {name}.float()"
+    if values.dtype.kind == "O":
+        return f"join rows of one length with np.stack({name})"
+    return "take their real parts" if values.dtype.kind == "c" else f"convert them with {name}.astype(np.float32)"
+
+
+def how_to_tensor(values: object, name: str) -> str:
+    """What to do, with the code, to get a tensor."""
+    if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
+        return f"join them with torch.stack({name})"
+    return f"convert them with torch.as_tensor(np.asarray({name}))"

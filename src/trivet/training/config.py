@@ -44,7 +44,7 @@ class TrainingConfig(Config):
         momentum: of sgd and rmsprop only, usually 0.9.
         clip_norm: largest norm of the whole gradient, against single steps that throw the network off.
         schedule: fall of the learning rate, to settle at the end: linear or cosine to 0, or in steps of yours.
-        warmup_steps: steps over which the rate rises from near 0, for pretrained networks and early collapse.
+        warmup_steps: steps over which the rate rises from near 0, for pretrained networks and early collapse; or "all".
         step_size: for the schedule step only: steps between two falls.
         milestones: for the schedule multi-step only: the steps of the falls.
         gamma: for step and multi-step only: what the rate is multiplied by at each fall.
@@ -68,7 +68,7 @@ class TrainingConfig(Config):
     momentum: float = Field(0.0, ge=0, lt=1)
     clip_norm: float | None = Field(None, gt=0)
     schedule: Schedule = "constant"
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: Annotated[int, Field(ge=0)] | Literal["all"] = 0
     step_size: int | None = Field(None, ge=1)
     milestones: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
     gamma: float = Field(0.1, gt=0, le=1)
@@ -87,6 +87,11 @@ class TrainingConfig(Config):
         """Optimiser steps of the run; epochs are counted in steps by `components.in_steps` first."""
         assert self.steps is not None, "epochs are not yet counted in steps"
         return self.steps
+
+    @property
+    def num_warmup_steps(self) -> int:
+        """Steps over which the rate rises."""
+        return self.num_steps - 1 if self.warmup_steps == "all" else self.warmup_steps
 
     @model_validator(mode="before")
     @classmethod
@@ -132,11 +137,11 @@ class TrainingConfig(Config):
         if self.steps is None:  # epochs: it is checked again once they are counted in steps
             return
         last = {"step_size": self.step_size or 0, "milestones": max([0, *milestones])}
-        for name, step in {"warmup_steps": self.warmup_steps, **last}.items():
+        for name, step in {"warmup_steps": self.num_warmup_steps, **last}.items():
             if step >= self.steps:
                 raise ValueError(
-                    f"{name} must lie before the end of the training, {self.steps} steps: got {step}; lower it, or "
-                    "train longer."
+                    f"{name} must lie before the end of the training, {self.steps} steps: got {step}; at most "
+                    f"{self.steps - 1} will do, or train longer."
                 )
 
 

@@ -26,7 +26,7 @@ def rate_factor(step: int, config: TrainingConfig) -> float:
     Source:
         Those of torch.optim.lr_scheduler: LinearLR for the rise, LinearLR, CosineAnnealingLR, StepLR, MultiStepLR.
     """
-    rise = min(1.0, (step + 1) / (config.warmup_steps + 1))
+    rise = min(1.0, (step + 1) / (config.num_warmup_steps + 1))
     if config.schedule == "constant":
         return rise
     if config.schedule == "step":
@@ -35,5 +35,5 @@ def rate_factor(step: int, config: TrainingConfig) -> float:
     if config.schedule == "multi-step":
         assert config.milestones is not None
         return rise * float(config.gamma ** bisect_right(config.milestones, step))
-    done = max(0, step - config.warmup_steps) / max(1, config.num_steps - config.warmup_steps)
+    done = max(0, step - config.num_warmup_steps) / max(1, config.num_steps - config.num_warmup_steps)
     return rise * (1 - done if config.schedule == "linear" else float(0.5 * (1 + np.cos(np.pi * done))))

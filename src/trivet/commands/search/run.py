@@ -171,7 +171,7 @@ class IndexFolder:
         if self.run is None:
             raise ValueError(
                 f"{what} can be embedded for an index of a run only: {self.path} indexes the file "
-                f"{self.about.source}; index it with --run RUN if a run made it, or give a vector."
+                f"{self.about.source}; use trivet index --run RUN if a run made it, or give a vector."
             )
         return self.run
 

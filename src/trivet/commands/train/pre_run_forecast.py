@@ -192,7 +192,8 @@ def _slower(values: Settings, class_sizes: Sequence[int]) -> bool:
     if _fine_tunes(values):
         key = "backbone_learning_rate" if "backbone_learning_rate" in training else "learning_rate"
         training[key] = min(training[key], FINE_TUNING)
-    training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
+    if training["warmup_steps"] != "all":
+        training["warmup_steps"] = max(training["warmup_steps"], round(WARMUP * training["steps"]))
     return True
 
 

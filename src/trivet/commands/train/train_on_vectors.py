@@ -74,7 +74,7 @@ def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | 
         "data": dict(data),
         "model": {"name": "residual", "embedding_dim": width},
         "loss": {"name": "triplet", "margin": MARGIN, "positives": "random", "negatives": "violating"},
-        "training": {"steps": STEPS, "learning_rate": RATE, **_rise(requested.get("training", {}))},
+        "training": {"steps": STEPS, "learning_rate": RATE, "warmup_steps": "all"},
         "evaluation": {"distance": "cosine", "every": EVERY, "sample": SAMPLE, "nmi_plus": 2, "map_points": 500},
     }
     if network is not None:
@@ -94,12 +94,6 @@ def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | 
     if requested.get("batch", {}).get("size") is None:
         values["batch"] = {"num_classes": min(most, classes), "samples_per_class": samples}
     return values
-
-
-def _rise(training: Mapping[str, Any]) -> dict[str, int]:
-    """A learning rate that rises over all steps, whose number `requested` may say."""
-    steps = training.get("steps", STEPS)
-    return {"warmup_steps": steps - 1} if isinstance(steps, int) and steps > 0 and "epochs" not in training else {}
 
 
 def _summary(settings: RunConfig, width: int) -> str:

@@ -210,6 +210,12 @@ class EmbeddingLoss(LossDefinition, nn.Module):
                 "of one sample; draw at least two of each class, for instance with PKBatches.",
                 stacklevel=2,
             )
+        if several and batch.class_sizes[0] == len(batch.references) and torch.is_grad_enabled():
+            warnings.warn(
+                f"a batch must contain two classes, so that there is a negative: got {batch.total} samples of one; "
+                "draw from several classes, for instance with PKBatches.",
+                stacklevel=2,
+            )
         if torch.compiler.is_compiling():
             total = evaluation.add_up(batch, None)
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
