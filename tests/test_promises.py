@@ -281,9 +281,9 @@ def test_06_labels_of_any_integer_type_are_exact_and_others_are_refused() -> Non
         with pytest.raises(ValueError, match=rf"tensor of integers: got {kind}; number them with"):
             memory.add(rows, labels, torch.arange(4))
         arrays = np.array(labels if isinstance(labels, list) else labels.tolist())
-        with pytest.raises(ValueError, match=r"labels must be integers: got .*; number the classes with np.unique"):
+        with pytest.raises(ValueError, match=r"labels must be integers: got .*; number them with np.unique"):
             recall_at_k(rows, arrays)
-        with pytest.raises(ValueError, match=r"must be integers: got .*; number the classes with np.unique"):
+        with pytest.raises(ValueError, match=r"must be integers: got .*; number them with np.unique"):
             evaluate(rows, {"class": arrays})
         with pytest.raises(ValueError, match=r"labels must be integers .*; number the classes"):
             PKBatches(arrays, num_classes=2, samples_per_class=2, seed=0)

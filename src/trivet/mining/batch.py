@@ -289,7 +289,7 @@ def _integers(values: Tensor, name: str, length: int) -> Tensor:
 
 
 def _reshaping(values: Tensor, name: str, length: int) -> str:
-    """What to do about labels of another shape."""
+    """Advice on labels of another shape."""
     if values.numel() == length:
         return f"flatten them: {name}.flatten()"
     if values.ndim == 2 and len(values) == length:

@@ -16,7 +16,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def how_to_number(values: object, name: str = "labels", *, tensor: bool = False) -> str:
-    """What to do, with the code, to get a number for each of `values`, labels or ids that a caller passes as `name`.
+    """Advice, with the code, on how to get a number for each of `values`, labels or ids that a caller passes as `name`.
 
     Args:
         tensor: whether they are to be a tensor.
@@ -32,7 +32,7 @@ def how_to_number(values: object, name: str = "labels", *, tensor: bool = False)
 
 
 def how_to_float(values: Array, name: str = "embeddings") -> str:
-    """What to do, with the code, to get floating-point rows."""
+    """Advice, with the code, on how to get floating-point rows."""
     if isinstance(values, Tensor):
         return "take their real parts" if values.is_complex() else f"convert them with {name}.float()"
     if values.dtype.kind == "O":
@@ -41,7 +41,7 @@ def how_to_float(values: Array, name: str = "embeddings") -> str:
 
 
 def how_to_tensor(values: object, name: str) -> str:
-    """What to do, with the code, to get a tensor."""
+    """Advice, with the code, on how to get a tensor."""
     if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
         return f"join them with torch.stack({name})"
     return f"convert them with torch.as_tensor(np.asarray({name}))"
