@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from trivet.config.plugins import absolute, is_reference, python_object
+from trivet.config import plugins
+from trivet.config.plugins import absolute, is_reference, python_object, settings_of, trusted_code
 
 CODE = """
 import beside_it
@@ -31,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "things" / "my_things.py").write_text(CODE)
     (tmp_path / "things" / "beside_it.py").write_text("VALUE = 7\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugins, "_running", set())
     yield tmp_path
     for name, module in list(sys.modules.items()):  # libraries stay: some cannot be imported twice
         if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
@@ -50,7 +54,10 @@ def test_a_name_in_a_module_of_the_current_folder(folder: Path, monkeypatch: pyt
     found = python_object("python:my_things:Thing", kind="losses")
     assert found.value == 7
     assert python_object("python:my_things.py:Thing", kind="losses") is found
-    assert python_object("python:collections.abc:Mapping", kind="losses").__name__ == "Mapping"
+    with pytest.raises(ValueError, match=r"collections/__init__\.py is not below the working folder .* --trust-code"):
+        python_object("python:collections.abc:Mapping", kind="losses")
+    with trusted_code():
+        assert python_object("python:collections.abc:Mapping", kind="losses").__name__ == "Mapping"
 
 
 def test_two_files_of_one_name_are_two_modules(folder: Path) -> None:
@@ -136,3 +143,63 @@ def test_an_entry_point_of_a_package(folder: Path, monkeypatch: pytest.MonkeyPat
         python_object("plugin:mine", kind="negatives")
     with pytest.raises(ValueError, match=r"'plugin:lost' \(a_module:Lost\) cannot be imported: .*AttributeError"):
         python_object("plugin:lost", kind="losses")
+
+
+@pytest.mark.parametrize(
+    ("here", "holder", "code", "runs"),
+    [
+        (".", None, "mine.py", True),
+        (".", None, "parts/mine.py", True),
+        ("parts", None, "mine.py", False),
+        (".", None, "link.py", False),
+        (".", None, ".venv/lib/site-packages/mine.py", False),
+        (".", "runs/a", "mine.py", True),
+        (".", "runs/a", "parts/mine.py", True),
+        (".", "runs/a", "runs/a/mine.py", False),
+        (".", "runs/a", "runs/mine.py", False),
+        ("runs", "runs/a", "runs/mine.py", True),
+        ("runs/a", "runs/a", "runs/a/mine.py", False),
+        ("runs/a/model", "runs/a", "runs/a/model/mine.py", False),
+        ("parts", "runs/a", "parts/mine.py", True),
+    ],
+)
+def test_code_of_others_runs_only_if_it_is_trusted(
+    here: str, holder: str | None, code: str, runs: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, work = folder / "work" / ".venv" / "lib" / "site-packages", folder / "work"
+    for path in (work / "parts", work / "runs" / "a" / "model", installed):
+        path.mkdir(parents=True)
+    (folder / "outside.py").write_text("THING = 3\n")
+    (work / "link.py").symlink_to(folder / "outside.py")
+    monkeypatch.setattr(plugins, "INSTALLED", {installed})
+    monkeypatch.chdir(work / here)
+    path = work / code
+    if not path.exists():
+        path.write_text("THING = 3\n")
+    for reference in (f"python:{path}:THING", f"python:{os.path.relpath(path)}:THING"):
+        with contextlib.nullcontext() if holder is None else settings_of(work / holder):
+            if runs:
+                assert python_object(reference, kind="losses") == 3
+                continue
+            with pytest.raises(ValueError, match="names code that may be of others") as error:
+                python_object(reference, kind="losses")
+            assert str(path.resolve()) in str(error.value)
+            assert path.stem not in {name.partition("_")[0] for name in sys.modules}
+    if not runs:
+        with trusted_code():
+            assert python_object(f"python:{path}:THING", kind="losses") == 3
+        with settings_of(folder):  # what runs already is not asked about again, as at the end of a training
+            assert python_object(f"python:{path}:THING", kind="losses") == 3
+
+
+def test_a_module_is_not_imported_to_see_whether_it_may_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "far" / "loud").mkdir(parents=True)
+    (folder / "far" / "loud" / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (folder / "far" / "loud" / "inner.py").write_text("X = 1\n")
+    (folder / "far" / "bare").mkdir()  # a package without a file of its own
+    (folder / "far" / "bare" / "inner.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(folder / "far")
+    monkeypatch.chdir(folder / "things")
+    for name in ("loud", "loud.inner", "bare.inner", "builtins", "sys"):
+        with pytest.raises(ValueError, match="is not below the working folder"):
+            python_object(f"python:{name}:X", kind="losses")

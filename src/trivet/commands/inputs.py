@@ -17,4 +17,5 @@ def default_distance(vectors: Vectors) -> Metric:
 
 def run_distance(path: Path) -> Metric:
     """The distance that a run is evaluated by, and "cosine" for a file."""
-    return RunFolder.open(path).config().evaluation.distance if is_run_folder(path) else "cosine"
+    distance: Metric = RunFolder.open(path).section("evaluation").distance if is_run_folder(path) else "cosine"
+    return distance

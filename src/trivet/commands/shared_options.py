@@ -35,6 +35,23 @@ Change = Annotated[
 ]
 
 
+def _trust(context: typer.Context, value: bool) -> bool:
+    from trivet.config.plugins import trusted_code  # here: other commands need no settings
+
+    if value:
+        context.with_resource(trusted_code())
+    return value
+
+
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        callback=_trust,
+        help="Run code that settings name also where it may be of others: outside of the working folder, of an "
+        "installed package, or beside the run.",
+    ),
+]
 Paths = TypeVar("Paths", Path | None, list[Path] | None)
 Request = TypeVar("Request")
 

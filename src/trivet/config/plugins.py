@@ -4,7 +4,9 @@
     python:my_losses:LiftedLoss         a name in a module on Python's path or in the current folder
     plugin:lifted                       an entry point that an installed package declares in its group "trivet.losses"
 
-Code is imported when such a reference is read, never otherwise.
+Code is imported when such a reference is read, never otherwise, and only if it is the user's own or trusted: a file or
+module below the working folder, but not among installed packages, nor beside the run whose settings name it. Entry
+points were installed to be named.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +28,30 @@ from typing import Any
 from trivet.runtime.arguments import nearest
 
 PYTHON, PLUGIN = "python:", "plugin:"
+INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+trusted: ContextVar[bool] = ContextVar("trusted", default=False)  # whether code of others is run, too
+_running: set[Path] = set()  # files whose code was let run
+_holders: ContextVar[tuple[Path, ...]] = ContextVar("holders", default=())  # folders whose settings are being read
+
+
+@contextmanager
+def trusted_code() -> Iterator[None]:
+    """Let settings run code of others, too, inside the block: what the option --trust-code does for a command."""
+    token = trusted.set(True)
+    try:
+        yield
+    finally:
+        trusted.reset(token)
+
+
+@contextmanager
+def settings_of(folder: Path) -> Iterator[None]:
+    """Read settings that a folder holds: code that came with the folder is not the user's own."""
+    token = _holders.set((*_holders.get(), folder.resolve()))
+    try:
+        yield
+    finally:
+        _holders.reset(token)
 
 
 def is_reference(name: object) -> bool:
@@ -73,15 +103,16 @@ def _split_reference(reference: str) -> tuple[str, str]:
 
 def _load_code(reference: str) -> Any:
     location, name = _split_reference(reference)
+    is_file, path = location.endswith(".py"), Path(location).resolve()
+    if is_file and not path.is_file():
+        raise ValueError(f"{reference!r} must name a file that exists: got {path}; check the path.")
+    _check_trusted(reference, [path] if is_file else _module_files(location, reference))
     try:
-        module = (
-            _load_file(Path(location).resolve(), reference)
-            if location.endswith(".py")
-            else _load_module(location, reference)
-        )
-    except _MissingError as error:
-        raise ValueError(str(error)) from None
+        module = _load_file(path) if is_file else importlib.import_module(location)
     except Exception as error:  # imported code raises anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) and not is_file else None
+        if missing and f"{location}.".startswith(f"{missing}."):  # not one that it imports
+            raise ValueError(_missing_module(reference, missing)) from None
         raise ValueError(f"{reference!r} cannot be imported: {_describe(error)}; fix the code.") from error
     try:
         return getattr(module, name)
@@ -90,13 +121,55 @@ def _load_code(reference: str) -> Any:
         raise ValueError(f"{reference!r}: {location} has no {name!r}; {nearest(name, defined)}") from None
 
 
-class _MissingError(Exception):
-    """The file or module is not there."""
+def _check_trusted(reference: str, paths: list[Path]) -> None:
+    """Raise ValueError unless code at these paths may run: it is the user's own, or code of others is trusted."""
+    here = Path.cwd().resolve()
+    own = bool(paths) and all(
+        path in _running
+        or (
+            path.is_relative_to(here)
+            and not any(path.is_relative_to(folder) for folder in INSTALLED)
+            and not any(_came_with(path, folder, here) for folder in _holders.get())
+        )
+        for path in paths
+    )
+    if own or trusted.get():
+        _running.update(paths)
+        return
+    beside = bool(paths) and paths[0].is_relative_to(here) and _holders.get()
+    place = f"came with {_holders.get()[0]}" if beside else f"is not below the working folder {here}"
+    raise ValueError(
+        f"{reference!r} names code that may be of others, as {paths[0] if paths else 'it'} {place}: read it, then add "
+        "--trust-code to run it (in Python, with trivet.config.trusted_code())."
+    )
 
 
-def _load_file(path: Path, reference: str) -> ModuleType:
-    if not path.is_file():
-        raise _MissingError(f"{reference!r} must name a file that exists: got {path}; check the path.")
+def _came_with(path: Path, folder: Path, here: Path) -> bool:
+    """True if a file lies in a folder, or in that below the working folder in which both may have been received."""
+    below = folder.relative_to(here).parts[:1] if folder.is_relative_to(here) else ()
+    return path.is_relative_to(folder) or bool(below and path.is_relative_to(here / below[0]))
+
+
+def _module_files(name: str, reference: str) -> list[Path]:
+    """The files or folders of the outermost package of a module, none of which is imported for this."""
+    _add_to_path(Path.cwd())
+    importlib.invalidate_caches()  # the file may be new
+    outermost = name.partition(".")[0]
+    spec = importlib.util.find_spec(outermost) if outermost.isidentifier() else None
+    if spec is None:
+        raise ValueError(_missing_module(reference, outermost))
+    places = [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or []
+    return [Path(place).resolve() for place in places]
+
+
+def _missing_module(reference: str, name: str) -> str:
+    return (
+        f"{reference!r} must name a module on Python's path or in the current folder: got no {name!r}; check the name, "
+        "or give the path of its file, which ends in .py."
+    )
+
+
+def _load_file(path: Path) -> ModuleType:
     _add_to_path(path.parent)  # for what stands beside it
     importlib.invalidate_caches()  # the file may be new
     # Its own name lets worker processes find it too; not where that is taken.
@@ -117,20 +190,6 @@ def _load_file(path: Path, reference: str) -> ModuleType:
         del sys.modules[unique]
         raise
     return module
-
-
-def _load_module(name: str, reference: str) -> ModuleType:
-    _add_to_path(Path.cwd())
-    importlib.invalidate_caches()  # the file may be new
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # another one, which it imports
-        raise _MissingError(
-            f"{reference!r} must name a module on Python's path or in the current folder: got no {error.name!r}; "
-            "check the name, or give the path of its file, which ends in .py."
-        ) from None
 
 
 def _load_entry_point(reference: str, kind: str) -> Any:

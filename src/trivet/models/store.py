@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 
+from trivet.config.plugins import settings_of
 from trivet.io.atomic_files import atomic_file, write_atomic
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder
@@ -97,7 +98,8 @@ def load_model(run: Path | str) -> Embedder:
             raise ValueError(f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
     except ValueError as error:
         raise ValueError(f"{folder / DESCRIPTION} must describe a Trivet model: {error}; save it again.") from None
-    config = ModelConfig.parse(file.model, source=str(folder / DESCRIPTION)).stored()
+    with settings_of(Path(run)):
+        config = ModelConfig.parse(file.model, source=str(folder / DESCRIPTION)).stored()
     for name in (ARCHITECTURE, TOKENIZER) if isinstance(config, TextNetworkConfig) else ():
         if not (folder / name).is_file():
             raise ValueError(f"the folder of a text network must hold {name}: {folder} does not; save it again.")

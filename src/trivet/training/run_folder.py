@@ -6,10 +6,13 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import create_model
 
+from trivet.config.base import Config, read_settings
+from trivet.config.plugins import is_reference, settings_of
 from trivet.datasets import Splits
 from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.io.csv_files import csv_rows, csv_text
@@ -136,14 +139,34 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The settings of the run as its user gave them, but with its own copy of a decision file."""
-        self._config = config = self._config or RunConfig.read(self.path / CONFIG)
+        if self._config is None:
+            with settings_of(self.path):
+                self._config = RunConfig.read(self.path / CONFIG)
+        config = self._config
         if config.data.decisions is None:
             return config
         return config.model_copy(update={"data": config.data.model_copy(update={"decisions": self.path / DECISIONS})})
 
+    def section(self, name: Literal["data", "model", "evaluation", "choosing"]) -> Any:
+        """One section of the settings, for which no code is loaded: of what is outside Trivet it has the shared keys.
+
+        Raises:
+            ValueError: if it is not what it must be.
+        """
+        kind: Any = RunConfig.model_fields[name].annotation
+        values = read_settings(self.path / CONFIG).get(name, {})
+        if isinstance(values, Mapping) and is_reference(values.get("name")):
+            fields: dict[str, Any] = {key: (field.annotation, field) for key, field in kind.model_fields.items()}
+            kind, values = (
+                create_model(kind.__name__, __base__=Config, **fields),
+                {key: value for key, value in values.items() if key in fields},
+            )
+        return kind.parse(values, source=f"{self.path / CONFIG}: [{name}]")
+
     def change(self, changes: Sequence[str]) -> None:
         """Write the settings with others in place of some, "section.key=value"."""
-        self._config = RunConfig.read(self.path / CONFIG, changes)
+        with settings_of(self.path):
+            self._config = RunConfig.read(self.path / CONFIG, changes)
         write_atomic(self.path / CONFIG, self._config.to_toml().encode())
 
     def record(self) -> RunRecord | None:
@@ -244,7 +267,8 @@ def trained_model(run: RunFolder, which: Which | None = None) -> Embedder:
         ValueError: if the run has none, or it is broken, or its weights are not finite.
     """
     folder = model_folder(run, which)
-    model = load_model(folder)
+    with settings_of(run.path):
+        model = load_model(folder)
     broken = [name for name, values in model.state_dict().items() if not bool(values.isfinite().all())]
     if broken:
         listed = ", ".join(broken[:4]) + (", ..." if len(broken) > 4 else "")
@@ -265,7 +289,7 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
         raise ValueError(
             f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
         )
-    if which is None or which == run.config().choosing.keep:
+    if which is None or which == run.section("choosing").keep:
         return run.path / MODEL
     other = run.path / (MODEL_LAST if which == "last" else MODEL_BEST)
     if not other.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import evaluate_files
 from trivet.commands.train.run import train
+from trivet.config import trusted_code
 from trivet.datasets import DataConfig, Dataset, Splits, in_memory, load
 from trivet.metrics import QueryGallery, evaluate
 from trivet.training.class_sample import evaluation_sample
@@ -50,6 +52,12 @@ def people(*, answered: bool = True) -> Splits:
 
     return Splits(whole.subset(np.flatnonzero(person < 4)), {"unseen": replace(held_out, protocol=protocol)}, "person")
 '''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _code_of_this_test() -> Iterator[None]:
+    with trusted_code():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,7 @@ def test_one_process_goes_on_where_another_was_killed_under_torchrun(
     tmp_path: Path, settings: dict[str, Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "loss.py").write_text(KILLED)
+    monkeypatch.chdir(tmp_path)
     settings["loss"] |= {"name": f"python:{tmp_path / 'loss.py'}:Killed"}
     file, run, alone = tmp_path / "run.toml", tmp_path / "run", tmp_path / "alone"
     file.write_text(parsed(settings).to_toml())

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, exists
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,5 @@ class AuditOptions:
     seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False
     data_root: DataRoot = None
+    trust_code: TrustCode = False
     json: Json = False

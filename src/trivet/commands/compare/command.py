@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
-from trivet.commands.shared_options import DataRoot, Json, Report, check_written, exists, refuse
+from trivet.commands.shared_options import DataRoot, Json, Report, TrustCode, check_written, exists, refuse
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 
@@ -30,6 +30,7 @@ def compare(
     ],
     report: Report = None,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Show runs side by side: which is better, how their settings differ, and how training went."""

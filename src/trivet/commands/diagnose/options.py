@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, exists
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, TrustCode, exists
 from trivet.io.overwrite_guard import is_run_folder
 
 
@@ -98,6 +98,7 @@ class DiagnoseOptions:
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of the samples.")] = 0
     data_root: DataRoot = None
+    trust_code: TrustCode = False
     json: Json = False
 
     def is_run(self, path: Path) -> bool:

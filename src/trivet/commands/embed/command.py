@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from trivet.commands.printing import echo, print_json
-from trivet.commands.shared_options import DataRoot, Json, check_folder, check_written, exists, refuse
+from trivet.commands.shared_options import DataRoot, Json, TrustCode, check_folder, check_written, exists, refuse
 from trivet.io.overwrite_guard import embeddings, in_shards
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
@@ -47,6 +47,7 @@ def embed(
         bool, typer.Option("--force", help="Replace the file if it exists, or shards of other embeddings.")
     ] = False,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Embed images, texts or vectors with the model of a run, into a parquet file or a folder of shards."""

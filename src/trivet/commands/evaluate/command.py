@@ -28,7 +28,7 @@ OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approx
 def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
     """Measure retrieval, clustering and verification, with intervals."""
     paths = request.embeddings or []
-    options = {param.name for param in context.command.params} - {"embeddings", "data_root", "json"}
+    options = {param.name for param in context.command.params} - {"embeddings", "data_root", "trust_code", "json"}
     if len(paths) == 1 and is_run_folder(paths[0]) and not written_options(context, *options):
         with show_progress("loading what trains"):
             from trivet.commands.evaluate.trained_model import evaluate_run  # here: it loads the training stack

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, Distance, Json, Report, exists
+from trivet.commands.shared_options import DataRoot, Distance, Json, Report, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class EvaluateOptions:
     report: Report = None
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None
     data_root: DataRoot = None
+    trust_code: TrustCode = False
     json: Json = False
 
     @property

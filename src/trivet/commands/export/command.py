@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from trivet.commands.printing import echo, print_json
-from trivet.commands.shared_options import DataRoot, Json, check_folder, exists
+from trivet.commands.shared_options import DataRoot, Json, TrustCode, check_folder, exists
 from trivet.runtime.progress import show_progress
 
 
@@ -26,6 +26,7 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the exported model in the folder.")] = False,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Write the model of a run for use elsewhere, checked against the run's own embeddings, with a model card."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, print_json, print_table, print_text
-from trivet.commands.shared_options import Change, DataRoot, Json, Report, check_written, exists
+from trivet.commands.shared_options import Change, DataRoot, Json, Report, TrustCode, check_written, exists
 from trivet.io.overwrite_guard import page
 from trivet.runtime.arguments import check_name
 from trivet.runtime.progress import show_progress
@@ -49,6 +49,7 @@ def forecast(
     ] = None,
     report: Report = None,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Predict from a few real training steps, which are then discarded, whether a run would shrink to a point."""

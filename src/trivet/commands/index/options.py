@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, exists
+from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -52,4 +52,5 @@ class IndexOptions:
         str, typer.Option(help="What --text-model was given before each text, such as 'query: '.")
     ] = ""
     force: Annotated[bool, typer.Option("--force", help="Replace the index in the folder.")] = False
+    trust_code: TrustCode = False
     json: Json = False

@@ -36,8 +36,9 @@ def make_index(request: IndexOptions) -> IndexResult:
     source, run, text_model = request.source, request.run, request.text_model
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
-    distance = request.distance or ("cosine" if maker is None else maker.config().evaluation.distance)
-    if maker is not None and text_model is not None and maker.config().data.name != "vectors":
+    distance = request.distance or ("cosine" if maker is None else maker.section("evaluation").distance)
+    data = None if maker is None else maker.section("data")
+    if maker is not None and data is not None and text_model is not None and data.name != "vectors":
         raise ValueError(
             f"--text-model is for vectors of an encoder that nothing else names: the run {maker.path} has its own way "
             "from its data to embeddings; leave it out."
@@ -47,7 +48,7 @@ def make_index(request: IndexOptions) -> IndexResult:
             raise ValueError(f"--run names the run that made a file: {source} is a run itself; leave it out.")
         assert maker is not None
         splits = _splits(maker) if request.split is None else [request.split]
-    text = (maker and maker.config().data.text_column) or TEXT
+    text = getattr(data, "text_column", None) or TEXT
     sets = []
     for name in [request.split] if splits is None else splits:
         vectors = read_vectors(source, split=name, table=request.table)
@@ -74,8 +75,8 @@ def make_index(request: IndexOptions) -> IndexResult:
         about.text_model = str(Path(text_model).resolve()) if Path(text_model).is_dir() else text_model
         about.text_prefix = request.text_prefix
     about.texts = text_examples(sets)
-    if maker is not None and splits is not None:
-        record, data = maker.record(), maker.config().data
+    if maker is not None and data is not None and splits is not None:
+        record = maker.record()
         about.data, about.splits = data.name, splits
         about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
     items = _items(splits, sets)
@@ -108,7 +109,7 @@ def _splits(run: RunFolder) -> list[str]:
 
 def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
     """ValueError unless the embeddings of a file may be those of the model of a run."""
-    if dimension != (model_dimension := run.config().model.embedding_dim):
+    if dimension != (model_dimension := run.section("model").embedding_dim):
         raise ValueError(
             f"the model of --run must have made the embeddings: that of {run.path} gives {model_dimension} dimensions, "
             f"{source} has {dimension}; name the run that trivet embed was given."

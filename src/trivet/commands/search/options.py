@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, Json, exists
+from trivet.commands.shared_options import DataRoot, Json, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -38,4 +38,5 @@ class SearchOptions:
         None
     )
     data_root: DataRoot = None
+    trust_code: TrustCode = False
     json: Json = False

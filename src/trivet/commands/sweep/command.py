@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
-from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
+from trivet.commands.shared_options import Change, DataRoot, Json, TrustCode, check_folder, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted, digits
@@ -46,6 +46,7 @@ def sweep(
         str | None, typer.Option(help="With --join: the name of the study, if the storage has several.")
     ] = None,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Try many settings, choose the best by validation, and test that one."""

@@ -34,6 +34,7 @@ from trivet.commands.sweep.study import (
 )
 from trivet.commands.train.run import resume, train
 from trivet.config.base import flat
+from trivet.config.plugins import settings_of
 from trivet.datasets import Splits
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.models import TextNetworkConfig
@@ -157,7 +158,8 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Loca
                 f"a sweep to join must hold {SETTINGS}: {path} does not; give the folder that trivet sweep made, or "
                 "the address of its storage."
             )
-        sweep = Sweep.read(file)
+        with settings_of(path):
+            sweep = Sweep.read(file)
         return sweep, replace(_location(path, sweep.config.storage, name or sweep.config.name), folder=folder or path)
     name, description = study_description(where, name)
     origin = Path(description.folder)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, print_json
-from trivet.commands.shared_options import Change, DataRoot, Json, check_folder, exists, refuse
+from trivet.commands.shared_options import Change, DataRoot, Json, TrustCode, check_folder, exists, refuse
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
@@ -83,6 +83,7 @@ def train(
         ),
     ] = None,
     data_root: DataRoot = None,
+    trust_code: TrustCode = False,
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""

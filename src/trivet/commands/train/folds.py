@@ -9,6 +9,7 @@ from trivet.commands.evaluate.record import FoldsRecord
 from trivet.commands.train.outcome import share_of
 from trivet.commands.train.record import CrossValidation
 from trivet.commands.train.run import resume, train
+from trivet.config.plugins import settings_of
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.reports.shared_records import Levels
@@ -131,7 +132,8 @@ def _names(path: Path, folds: int = 0) -> frozenset[str]:
 
 def _config(path: Path) -> RunConfig:
     """The settings that all runs share, with the copy of a decision file."""
-    config = RunConfig.read(path / FOLDS_CONFIG)
+    with settings_of(path):
+        config = RunConfig.read(path / FOLDS_CONFIG)
     return config if config.data.decisions is None else _with_data(config, decisions=path.resolve() / DECISIONS)
 
 

@@ -21,6 +21,7 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
 
+from trivet.config.plugins import trusted
 from trivet.runtime.signals import LostError, ProcessRank, ending_signals, handled_signals, member_of
 from trivet.runtime.terminal import prepare
 from trivet.training.config import TrainingConfig
@@ -125,6 +126,7 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:
     """Run the action in a process that was started here."""
     os.setsid()
+    trusted.set(True)  # the process that started this one has read the same settings
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in variables.items()}
     # The store is that of the process which started this one.
