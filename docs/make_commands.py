@@ -12,13 +12,8 @@ from trivet.commands.registry import COMMANDS
 
 PAGE = Path(__file__).with_name("command_line.md")
 BEGIN = "<!-- What follows is written by docs/make_commands.py. -->\n"
-COMMON = (
-    "json",
-    "data_root",
-    "trust_code",
-    "install_completion",
-    "show_completion",
-)  # options that the first part describes
+# Options that the first part describes.
+COMMON = ("json", "data_root", "trust_code", "install_completion", "show_completion")
 WORDS = {int: "whole number", float: "number", str: "text", Path: "path"}
 
 

@@ -66,9 +66,8 @@ NOT_RUNNING = ["index THEIRS/run -o OUT", "mine THEIRS/run -o OUT.parquet", "sea
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        part: {"name": f"python:{folder / 'code_of_theirs.py'}:{name}"} for part, name in PARTS.items()
-    }
+    code = folder / "code_of_theirs.py"
+    plain: dict[str, Any] = {part: {"name": f"python:{code}:{name}"} for part, name in PARTS.items()}
     plain["data"]["folds"], plain["model"]["embedding_dim"] = 2, 4
     return plain | {
         "batch": {"num_classes": 2, "samples_per_class": 2},
