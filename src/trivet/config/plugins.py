@@ -124,7 +124,7 @@ def _load_code(reference: str) -> Any:
 def _check_trusted(reference: str, paths: list[Path]) -> None:
     """Raise ValueError unless code at these paths may run: it is the user's own, or code of others is trusted."""
     here = Path.cwd().resolve()
-    own = bool(paths) and all(
+    local = bool(paths) and all(
         path in _running
         or (
             path.is_relative_to(here)
@@ -133,13 +133,13 @@ def _check_trusted(reference: str, paths: list[Path]) -> None:
         )
         for path in paths
     )
-    if own or trusted.get():
+    if local or trusted.get():
         _running.update(paths)
         return
-    beside = bool(paths) and paths[0].is_relative_to(here) and _holders.get()
-    place = f"came with {_holders.get()[0]}" if beside else f"is not below the working folder {here}"
+    received = bool(paths) and paths[0].is_relative_to(here) and _holders.get()
+    reason = f"came with {_holders.get()[0]}" if received else f"is not below the working folder {here}"
     raise ValueError(
-        f"{reference!r} names code that may be of others, as {paths[0] if paths else 'it'} {place}: read it, then add "
+        f"{reference!r} names code that may be of others, as {paths[0] if paths else 'it'} {reason}: read it, then add "
         "--trust-code to run it (in Python, with trivet.config.trusted_code())."
     )
 
@@ -158,8 +158,8 @@ def _module_files(name: str, reference: str) -> list[Path]:
     spec = importlib.util.find_spec(outermost) if outermost.isidentifier() else None
     if spec is None:
         raise ValueError(_missing_module(reference, outermost))
-    places = [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or []
-    return [Path(place).resolve() for place in places]
+    files = [spec.origin] if spec.has_location and spec.origin else spec.submodule_search_locations or []
+    return [Path(file).resolve() for file in files]
 
 
 def _missing_module(reference: str, name: str) -> str:
