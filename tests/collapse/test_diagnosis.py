@@ -194,6 +194,7 @@ def test_single_items_that_were_moved_are_named() -> None:
     assert verdict.rule.startswith("4 items (1.0 %) are far from the ten nearest")
     assert verdict.rule.endswith("rows 5, 100, 101, 399")
     assert 1 <= len(verdict.changes) <= 3
+    assert [verdict.kind for verdict in diagnose(after, LABELS, before, trained_items=True).verdicts] != [verdict.kind]
     one = before.copy()
     one[7] = 9
     assert found(one, LABELS, before) == [("healthy", None)]  # of so many

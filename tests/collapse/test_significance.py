@@ -69,6 +69,29 @@ def test_embeddings_are_compared_by_the_variances_of_items_in_both_roles() -> No
     assert both.high - both.low < 0.8 * (found.high - found.low)
 
 
+def test_classes_that_were_trained_on_are_judged_over_their_items_alone() -> None:
+    """Two of 20 classes lose: other classes might not, other items of these would."""
+    before, (first, second) = clusters(0, 0.4), (LABELS == 0, LABELS == 1)
+    after = np.where(first[:, None], before[second].mean(axis=0), before)
+    verdicts = {}
+    for trained in ((), ("labels",)):
+        result = diagnose(after, LABELS, before, trained_levels=trained)
+        verdicts[trained] = [verdict.kind for verdict in result.verdicts]
+        for comparison in (*result.measures.comparisons, *result.measures.rankings):
+            assert comparison.known_classes is bool(trained)
+        (rule,) = [verdict.rule for verdict in result.verdicts[:1]]
+        assert ("for other items of these classes" in rule) is bool(trained)
+    assert verdicts[()][0] != "worse-than-reference"
+    assert verdicts["labels",][0] == "worse-than-reference"
+    retrieved = [retrieve(rows, LABELS) for rows in (after, before)]
+    known, other = (
+        compare(retrieved[:1], retrieved[1:], reference="", level="", known_classes=known) for known in (True, False)
+    )
+    over = retrieved[0].differences(retrieved[1], level=0.99)["recall@1"]["queries"]
+    assert over.interval.high < known.high < over.interval.high + 0.002
+    assert known.high < 0 < other.high
+
+
 def test_ten_points_are_told_over_items_alone() -> None:
     """Lost in two of five classes: over classes the interval would reach far above 0."""
     labels = np.arange(500) % 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,8 @@ def diagnose(
     fine: Mapping[str, Array] | None = None,
     level: str = "labels",
     distance: Metric = "euclidean",
+    trained_levels: Collection[str] = (),
+    trained_items: bool = False,
     seed: int = 0,
 ) -> Diagnosis:
     """Say whether an embedding is any good, and whether and how it collapsed, from it and its labels.
@@ -118,6 +120,9 @@ def diagnose(
         fine: level -> `(N,)` integers: classes inside the classes.
         level: what `labels` are called.
         distance: how the embedding is compared: "euclidean" or "cosine".
+        trained_levels: the levels whose classes the embedding was trained on: it is judged over other items of these
+            classes, not over other classes.
+        trained_items: whether it was trained on these very items: single ones may then lie elsewhere.
         seed: of the samples.
 
     Example:
@@ -138,6 +143,7 @@ def diagnose(
         fine=fine,
         level=level,
         distance=distance,
+        trained_levels=trained_levels,
         seed=seed,
     )
     verdicts = list(_exploding(measures)) if distance == "euclidean" else []  # by cosine, norms do nothing
@@ -147,7 +153,7 @@ def diagnose(
         verdicts = _class(measures, strategy)
         if not (verdicts or _by_chance(measures) or any(item.worse for item in measures.comparisons)):
             verdicts += _noisy(measures, strategy)  # an embedding that knows less than another accuses no label
-        if known(measures):
+        if known(measures) and not trained_items:
             verdicts += _displaced(measures)
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)

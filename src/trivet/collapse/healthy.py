@@ -6,7 +6,7 @@ import numpy as np
 
 from trivet.collapse.measures import Measures
 from trivet.collapse.rules import above_chance
-from trivet.collapse.significance import Comparison, in_words
+from trivet.collapse.significance import OF_CLASSES, Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict_type import Verdict
 from trivet.runtime.text import counted
@@ -237,7 +237,7 @@ def comparison_text(comparison: Comparison, level: str) -> str:
     return (
         f"recall@1{by} {100 * comparison.score:.1f} %, against {100 * comparison.reference_score:.1f} % of "
         f"{in_words(comparison.reference)}: {change} (interval {_points(comparison.low)} to "
-        f"{_points(comparison.high)})"
+        f"{_points(comparison.high)}{OF_CLASSES if comparison.known_classes else ''})"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,12 +207,13 @@ def measure(
     fine: Mapping[str, Array] | None = None,
     level: str = "labels",
     distance: Metric = "euclidean",
+    trained_levels: Collection[str] = (),
     seed: int = 0,
 ) -> Measures:
     """Measure an embedding; see `Measures`.
 
     Args:
-        embeddings, labels, reference, strategy, fine, level, seed: as in `diagnose`.
+        embeddings, labels, reference, strategy, fine, level, trained_levels, seed: as in `diagnose`.
         distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
     """
     raw = as_rows(embeddings).cpu()
@@ -276,9 +277,11 @@ def measure(
         recall=recall,
         chance=chance,
         chance_high=_chance_high(points, classes, queries, recall, chance, seed),
-        comparisons=_compared(retrievals, reference_retrieved),
+        comparisons=_compared(retrievals, reference_retrieved, trained_levels),
         lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
-        rankings=_compared(retrieved_by(points, RANKED, "map@r"), reference_ranked) if references else (),
+        rankings=_compared(retrieved_by(points, RANKED, "map@r"), reference_ranked, trained_levels)
+        if references
+        else (),
         copies=float(equal[equal > 1].sum() / len(raw)),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
@@ -472,11 +475,13 @@ def _chance_high(
 
 
 def _compared(
-    now: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]]
+    now: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]], trained: Collection[str]
 ) -> tuple[Comparison, ...]:
     """Compare level by level with each reference; what no query of a level can find says nothing."""
     return tuple(
-        compare([of], [other[level]], reference=name, level=level, measure=of.measures[0])
+        compare(
+            [of], [other[level]], reference=name, level=level, measure=of.measures[0], known_classes=level in trained
+        )
         for level, of in now.items()
         for name, other in references.items()
     )

@@ -36,6 +36,7 @@ PERMUTATIONS = 2000
 ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
 
 
+OF_CLASSES = " for other items of these classes"  # after an interval
 UNTRAINED, ZERO_SHOT, RAW = "untrained network", "zero-shot backbone", "raw inputs"  # what a run is compared with
 
 
@@ -49,6 +50,7 @@ class Comparison:
         queries: how many.
         score, reference_score: the measure of both.
         low, high: interval of `difference`, see `interval_of`.
+        known_classes: whether it is over other items of these classes alone, as the embedding was trained on them.
     """
 
     reference: str
@@ -58,6 +60,7 @@ class Comparison:
     reference_score: float
     low: float
     high: float
+    known_classes: bool = False
 
     @property
     def difference(self) -> float:
@@ -93,6 +96,7 @@ def comparison_json(comparison: Comparison, measure: str = "recall") -> dict[str
         "high": comparison.high,
         "difference": comparison.difference,
     }
+    values["known_classes"] = comparison.known_classes
     if measure != "recall":
         return values | {"worse": comparison.worse}
     open_ = "open" if comparison.doubtful else "equal"
@@ -105,7 +109,13 @@ def in_words(reference: str) -> str:
 
 
 def compare(
-    now: Sequence[Retrieval], others: Sequence[Retrieval], *, reference: str, level: str, measure: str = "recall@1"
+    now: Sequence[Retrieval],
+    others: Sequence[Retrieval],
+    *,
+    reference: str,
+    level: str,
+    measure: str = "recall@1",
+    known_classes: bool = False,
 ) -> Comparison:
     """Compare a measure of the same queries in embeddings and in a reference, each side by the mean of its embeddings.
 
@@ -114,8 +124,11 @@ def compare(
         reference: its name.
         level: the label level.
         measure: recall@1, or another of these retrievals.
+        known_classes: whether the embeddings were trained on the classes: others than these do not matter then.
     """
-    return compare_groups([(now, others)], reference=reference, level=level, measure=measure)
+    return compare_groups(
+        [(now, others)], reference=reference, level=level, measure=measure, known_classes=known_classes
+    )
 
 
 def compare_groups(
@@ -124,6 +137,7 @@ def compare_groups(
     reference: str,
     level: str,
     measure: str = "recall@1",
+    known_classes: bool = False,
 ) -> Comparison:
     """Compare as `compare` does, over several sets of other items, such as folds, whose variances add up."""
     scores, units, variances = [], [], []
@@ -143,8 +157,8 @@ def compare_groups(
         degrees = class_degrees(classes) if over == "classes" else sum(each.degrees for each in of)
         added[over] = Variance(sum(np.square(shares) * [each.values[0] for each in of])[None], degrees, queries)
     score, reference_score = (shares @ np.array(scores)).tolist()
-    low, high = interval_of(score - reference_score, added, classes=classes)
-    return Comparison(reference, level, queries, score, reference_score, low, high)
+    low, high = interval_of(score - reference_score, added, classes=classes, known_classes=known_classes)
+    return Comparison(reference, level, queries, score, reference_score, low, high, known_classes)
 
 
 def compare_values(
@@ -168,25 +182,32 @@ def compare_values(
 
 
 def interval_of(
-    difference: float, variances: Mapping[Over, Variance], *, classes: int, confidence: float = LEVEL
+    difference: float,
+    variances: Mapping[Over, Variance],
+    *,
+    classes: int,
+    confidence: float = LEVEL,
+    known_classes: bool = False,
 ) -> tuple[float, float]:
     """From the lower to the higher end of two Student-t intervals of a difference, within [-1, 1].
 
     One is over other items of these classes; with five classes or more, and less than 10 points, the other is over
-    other classes. Few classes give so wide an interval that the loss of a quarter would be left open, while 10 points
-    are a fact of these classes that others seldom turn. Two more queries, one that each side wins, keep the first
-    honest where there are few.
+    other classes, unless the embedding was trained on these. Few classes give so wide an interval that the loss of a
+    quarter would be left open, while 10 points are a fact of these classes that others seldom turn. Two more queries,
+    one that each side wins, keep the first honest where there are few.
 
     Args:
         variances: of the difference, over items and over classes.
         classes: of the queries.
         confidence: of each, in (0, 1).
+        known_classes: see `compare`.
 
     Source:
         Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
     """
     low, high = difference, difference
-    for over in OVERS[: 2 if classes >= FEWEST and abs(difference) < DECISIVE - ROUNDING else 1]:
+    others = classes >= FEWEST and abs(difference) < DECISIVE - ROUNDING and not known_classes
+    for over in OVERS[: 2 if others else 1]:
         of = variances[over]
         variance = float(of.values[0]) + (2 / (of.units + 2) ** 2 if over == "queries" else 0.0)
         end = symmetrical_interval(difference, variance, degrees=of.degrees, units=of.units, level=confidence)

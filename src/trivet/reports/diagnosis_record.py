@@ -29,6 +29,7 @@ class RecallComparison(Record):
     low: Number | None = None
     high: Number | None = None
     difference: Number | None = None
+    known_classes: bool = False
     outcome: str = ""
 
 
@@ -43,6 +44,7 @@ class RankingComparison(Record):
     low: Number | None = None
     high: Number | None = None
     difference: Number | None = None
+    known_classes: bool = False
     worse: bool = False
 
 

@@ -112,6 +112,7 @@ class ChosenCompared(Record):
     low: Number | None = None
     high: Number | None = None
     difference: Number | None = None
+    known_classes: bool = False
     outcome: str = ""
 
 

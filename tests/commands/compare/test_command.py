@@ -48,7 +48,7 @@ def test_json_holds_all_but_what_a_page_shows(runs: Path, run: Call) -> None:
     }  # fmt: skip
     (first, *_) = record["tables"][0]["differences"]
     assert set(first) == {
-        "of", "less", "measure", "value", "reference", "difference", "interval", "outcome", "pairs"
+        "of", "less", "measure", "value", "reference", "difference", "interval", "outcome", "pairs", "known_classes"
     }  # fmt: skip
     assert (first["of"], first["less"], first["measure"], first["outcome"]) == (
         "random-0", "easy-0", "recall@1", "worse"

@@ -18,11 +18,11 @@ from tests.made_runs import make_run
 
 from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
-from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
+from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, trained_levels, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.diagnose.run import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
 from trivet.commands.train.run import train
-from trivet.datasets import load
+from trivet.datasets import DigitsConfig, load
 from trivet.models import build
 from trivet.reports.diagnosis_record import DiagnosisSection, VerdictRecord
 from trivet.reports.run_record import RunRecord
@@ -116,6 +116,9 @@ def test_a_run_records_a_diagnosis_of_its_training_items_and_of_each_split(run: 
         assert (section["items"], section["dimension"]) == ({"train": 48, "seen": 12}[split], 3)
         assert (section["distance"], section["reference"]) == ("euclidean", "untrained network, raw inputs")
         assert section["measures"]["reference_shrinkage"] is not None
+        compared = [*section["measures"]["comparisons"], *section["measures"]["rankings"]]
+        compared += [one for levels in record["comparisons"].values() for level in levels.values() for one in level]
+        assert all(one["known_classes"] for one in compared)
         assert section["measures"]["sampling"]["batches"] > 0
         assert list(section["measures"]["fine"]) == ["level2"]
         assert [row["name"] for row in section["thresholds"]] == list(THRESHOLDS)
@@ -126,6 +129,16 @@ def test_a_run_records_a_diagnosis_of_its_training_items_and_of_each_split(run: 
     assert shown.keys() == record["maps"]["seen"].keys()
     assert len(shown["thumbnails"]) == len(shown["ids"]) == 10
     assert shown["thumbnails"][0].startswith("data:image/png")
+
+
+def test_levels_are_trained_ones_where_all_classes_of_a_split_are(run: Path) -> None:
+    data = load(DigitsConfig(), None)
+    by_split = {name: trained_levels(split, data.train) for name, split in data.evaluation.items()}
+    assert by_split == {"seen": ["parity", "digit"], "unseen": []}
+    assert [one.trained_items for one in inputs(run)] == [True, False]
+    assert [(one.trained_items, list(one.trained_levels)) for one in inputs(run, split="seen")] == [
+        (False, ["level1", "level2"])
+    ]
 
 
 def test_the_training_items_are_stored_and_diagnosed_again_to_the_same(run: Path) -> None:

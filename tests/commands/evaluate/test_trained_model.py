@@ -65,7 +65,9 @@ def test_prefixes_stand_beside_references_that_are_as_long_but_not_beside_pixels
     rows, zero_shot, raw = (draw.normal(size=(60, size)).astype(np.float32) for size in (6, 3, 64))
     references = {"zero-shot backbone": zero_shot, "raw inputs": raw}
     for unit in (True, False):
-        two, four = at_prefixes(rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, cache=None)
+        two, four = at_prefixes(
+            rows, references, seen, EvaluationConfig(k=(1,)), (2, 4), normalize=unit, trained=(), cache=None
+        )
         assert [row.name for row in two.evaluated] == ["trained", "zero-shot backbone"]
         assert [row.name for row in four.evaluated] == ["trained"]
         assert four.comparisons == {level: [] for level in seen.labels}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trivet.collapse.significance import OF_CLASSES
 from trivet.commands.compare.record import (
     CompareRecord,
     Finding,
@@ -204,8 +205,9 @@ def how_compared(record: CompareRecord) -> str:
     if record.confidence is not None:
         text += (
             f" Their intervals have a confidence of {100 * record.confidence:.4g}\u00a0%. They say what other items "
-            "and, with five classes or more and less than 10 points, other classes would change, not what another seed "
-            "would. Better or worse is a point or more with an interval that excludes 0, as in a diagnosis."
+            "would change and, with five classes or more that were not trained on and less than 10 points, other "
+            "classes; not what another seed would. Better or worse is a point or more with an interval that excludes "
+            "0, as in a diagnosis."
         )
     if any(len(side.runs) > 1 for side in record.sides):
         text += (
@@ -220,6 +222,7 @@ def _where(change: SideDifference, table: LevelTable) -> str:
     ends = " to ".join(points(end) for end in change.interval or ())
     shares = f"{percent(change.value)}\u00a0%, against {percent(change.reference)}\u00a0%"
     text = f"{table.split} by {table.level} {shares} ({points(change.difference)} points, {ends}"
+    text += OF_CLASSES if change.known_classes else ""
     pairs = [pair.difference or 0.0 for pair in change.pairs]
     if len(pairs) > 1:
         sign = 1 if (change.difference or 0.0) >= 0 else -1

@@ -112,6 +112,7 @@ class SideDifference(Record):
     reference: Number | None = None
     difference: Number | None = None
     interval: Ends | None = None
+    known_classes: bool = False
     outcome: str = ""
     pairs: list[PairDifference] = []
 

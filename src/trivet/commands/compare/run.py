@@ -188,7 +188,10 @@ def _difference(side: Side, first: Side, pairs: Sequence[Pair], level: str, meas
         now, others = groups.setdefault(pair.mine.query_ids.tobytes(), ([], []))
         now.append(pair.mine.levels[level])
         others.append(pair.its.levels[level])
-    compared = compare_groups([*groups.values()], reference=first.name, level=level, measure=measure)
+    known = all(one.knows(level) for pair in pairs for one in (pair.mine, pair.its))
+    compared = compare_groups(
+        [*groups.values()], reference=first.name, level=level, measure=measure, known_classes=known
+    )
     changes = [float((pair.mine.column(level, measure) - pair.its.column(level, measure)).mean()) for pair in pairs]
     outcome = "open"
     if compared.better and min(changes) > 0:
@@ -203,6 +206,7 @@ def _difference(side: Side, first: Side, pairs: Sequence[Pair], level: str, meas
         reference=compared.reference_score,
         difference=compared.difference,
         interval=[compared.low, compared.high],
+        known_classes=known,
         outcome=outcome,
         pairs=[
             PairDifference(of=pair.mine.run.name, less=pair.its.run.name, difference=change)

@@ -75,6 +75,11 @@ class Measured:
         """Ids `(Q,)` of the queries."""
         return np.array(self.vectors.names())[self.queries]
 
+    def knows(self, level: str) -> bool:
+        """Return whether the run was trained on the classes of the split, by what its record says of its references."""
+        compared = self.run.record.comparisons.get(self.split, {}).get(level, [])
+        return bool(compared) and compared[0].known_classes
+
     def column(self, level: str, measure: str) -> Floats:
         """`(Q,)` a measure of each query."""
         retrieval = self.levels[level]

@@ -22,6 +22,7 @@ from trivet.collapse.causes import (
 )
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT, Comparison, compare
 from trivet.collapse.weight_motion import displacement
+from trivet.commands.diagnose.inputs import class_names
 from trivet.datasets import Dataset
 from trivet.label_noise import estimate_noise
 from trivet.metrics import Retrieval, retrieve
@@ -112,8 +113,8 @@ def _causes(split: str, lost: Comparison, diagnosed: Mapping[str, DiagnosisSecti
     # Statistics follow weights that are overwritten, and such as moved look like a high rate in the history.
     if cause := _overwritten(run) or _moved(lost, datasets[split], run) or _fallen(run, train):
         yield cause
-    trained_on = set(_classes(datasets["train"], level)) if "train" in datasets else set()
-    if train is not None and not trained_on & set(_classes(datasets[split], level)):
+    trained_on = set(class_names(datasets["train"], level)) if "train" in datasets else set()
+    if train is not None and not trained_on & set(class_names(datasets[split], level)):
         cause = learned_by_heart(train, lost)
         if cause is not None:
             yield cause
@@ -173,10 +174,6 @@ def _comparisons(section: DiagnosisSection | None, level: str) -> list[Compariso
     rows = [] if section is None else section.measures.comparisons
     names = ("reference", "level", "queries", "recall", "reference_recall", "low", "high")
     return [Comparison(*(getattr(row, name) for name in names)) for row in rows if row.level == level]
-
-
-def _classes(dataset: Dataset, level: str) -> list[str]:
-    return [dataset.names[level][label] for label in np.unique(dataset.labels[level]).tolist()]
 
 
 def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:

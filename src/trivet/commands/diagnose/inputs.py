@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class DiagnosisInput(DisplayedItems):
         references: what it is -> `(N, d')` another embedding of the same items; the shape is compared with the first.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
+        trained_levels, trained_items: what of these items the embedding was trained on, see `diagnose`.
         notes: what a reader must know beside the verdicts.
     """
 
@@ -57,6 +58,8 @@ class DiagnosisInput(DisplayedItems):
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
+    trained_levels: Collection[str] = ()
+    trained_items: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -125,8 +128,14 @@ def of_dataset(
     level: str,
     embeddings: npt.NDArray[Any],
     references: Mapping[str, npt.NDArray[Any]],
+    *,
+    train: Dataset,
 ) -> DiagnosisInput:
-    """The embeddings of a split of a run, beside what they are compared with."""
+    """The embeddings of a split of a run, beside what they are compared with.
+
+    Args:
+        train: what the run was trained on.
+    """
     items = dataset_items(dataset)
     strategy = run_strategy(run, dataset.names[level])
     notes: tuple[str, ...] = ()
@@ -143,8 +152,24 @@ def of_dataset(
         distance=run.config().evaluation.distance,
         references=references,
         strategy=strategy,
+        trained_levels=trained_levels(dataset, train),
+        trained_items=split == "train",
         notes=notes,
     )
+
+
+def class_names(dataset: Dataset, level: str) -> list[str]:
+    """Names of the classes that are there."""
+    return [dataset.names[level][label] for label in np.unique(dataset.labels[level]).tolist()]
+
+
+def trained_levels(dataset: Dataset, train: Dataset) -> list[str]:
+    """The levels of a data set if all its classes, the finest too, are among those trained on; else none."""
+    known = all(
+        level in train.labels and {*class_names(dataset, level)} <= {*class_names(train, level)}
+        for level in dataset.labels
+    )
+    return list(dataset.labels) if known else []
 
 
 def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
@@ -301,7 +326,7 @@ def _run_inputs(
         if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(result), len(tables))
             known = run_references(untrained(config.model, config.data, data.train, seed=config.seed), dataset)
-            subject = of_dataset(run, name, dataset, level, vectors.embeddings, known)
+            subject = of_dataset(run, name, dataset, level, vectors.embeddings, known, train=data.train)
             subject = replace(subject, labels=vectors.labels)
         else:
             if data is not None:
@@ -314,6 +339,7 @@ def _run_inputs(
                 labels=vectors.labels,
                 ids=vectors.names(),
                 distance=config.evaluation.distance,
+                trained_items=name == "train",
                 notes=notes,
             )
         if level != trained:

@@ -94,6 +94,8 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary
         fine={level: class_numbers(subject.labels[level])[0][0] for level in levels},
         level=subject.level,
         distance=subject.distance,
+        trained_levels=subject.trained_levels,
+        trained_items=subject.trained_items,
         seed=seed,
     )
     result = DiagnosisSummary(

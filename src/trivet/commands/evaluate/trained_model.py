@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import torch
 from trivet.collapse import fine_coarse_index
 from trivet.collapse.significance import RAW, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
-from trivet.commands.diagnose.inputs import of_dataset, some_items
+from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_levels
 from trivet.commands.diagnose.run import diagnosis_section
 from trivet.commands.displayed_items import dataset_items, nearest_items, retrievable
 from trivet.commands.evaluate.baselines import baseline_retrieval, run_references
@@ -124,6 +124,7 @@ def write_evaluation(
                 chosen_by=config.choosing.counted_measure,
                 prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
                 normalize=config.model.normalize,
+                trained=trained_levels(dataset, splits.train),
                 seed=config.seed,
                 cache=cache,
             )
@@ -131,7 +132,7 @@ def write_evaluation(
             continue
         rows, count = some_items(dataset, seed=config.seed), len(splits.train if dataset is trained else dataset)
         known = {key: every[rows] for key, every in references.items()}
-        subject = of_dataset(run, name, dataset.subset(rows), level, embeddings[rows], known)
+        subject = of_dataset(run, name, dataset.subset(rows), level, embeddings[rows], known, train=splits.train)
         notes = [f"{len(rows)} of {count} items were diagnosed."] if len(rows) < count else []
         notes += [SELF_RETRIEVAL] if dataset.protocol is not None else []
         # The record holds a map of each evaluation split already.
@@ -183,6 +184,7 @@ def measure_split(
     prefixes: Sequence[int],
     normalize: bool,
     seed: int,
+    trained: Collection[str] = (),
     cache: Path | None = None,
 ) -> None:
     """Evaluate a split beside its references, into the sections `MEASURED` of a record.
@@ -191,7 +193,7 @@ def measure_split(
         references: see `run_references`.
         level: the label level trained on.
         chosen_by: the measure by which a step was chosen; None where none was.
-        prefixes, normalize: see `at_prefixes`.
+        prefixes, normalize, trained: see `at_prefixes`.
         cache: the folder where measures of the references are kept, see `baselines`.
     """
     arguments = dataset.evaluation_arguments(embeddings)
@@ -203,21 +205,21 @@ def measure_split(
         key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache)
         for key, known in references.items()
     }
-    trained = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
-    record.evaluation[name] = [trained, *itertools.starmap(_evaluated, retrieved.items())]
+    own = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
+    record.evaluation[name] = [own, *itertools.starmap(_evaluated, retrieved.items())]
     record.comparisons[name] = {
-        level: _compared(result.retrieval, retrieved, level) for level, result in by_level.items()
+        level: _compared(result.retrieval, retrieved, level, trained) for level, result in by_level.items()
     }
     if chosen_by is not None and chosen_by != RECALL:
         record.chosen_comparisons[name] = {
             level: [
                 _by_measure(chosen_by, compared)
-                for compared in _compared(result.retrieval, retrieved, level, chosen_by)
+                for compared in _compared(result.retrieval, retrieved, level, trained, chosen_by)
             ]
             for level, result in by_level.items()
         }
     record.prefixes[name] = at_prefixes(
-        embeddings, references, dataset, config, prefixes, normalize=normalize, cache=cache
+        embeddings, references, dataset, config, prefixes, normalize=normalize, trained=trained, cache=cache
     )
     index = collapse_index(embeddings, dataset)
     if index is not None:
@@ -255,6 +257,7 @@ def at_prefixes(
     prefixes: Sequence[int],
     *,
     normalize: bool,
+    trained: Collection[str],
     cache: Path | None,
 ) -> list[AtPrefix]:
     """Evaluate the first numbers of each embedding beside as many of each reference, without its clusters.
@@ -265,6 +268,7 @@ def at_prefixes(
         references: name -> embeddings of the same items; those that are shorter than a prefix are left out there.
         prefixes: how many numbers.
         normalize: whether embeddings have length 1: each prefix, also of a reference, is then brought to it.
+        trained: levels whose classes were trained on.
         cache: see `measure_split`.
     """
     ranking = _ranking(config)
@@ -276,25 +280,30 @@ def at_prefixes(
             for name, rows in {"trained": embeddings, **others}.items()
             if rows.shape[1] >= prefix
         }
-        trained = retrieve_levels(
+        own = retrieve_levels(
             **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
         )
         others_cut = {
             name: baseline_retrieval(rows, dataset, ranking, config.distance, cache) for name, rows in cut.items()
         }
-        comparisons = {level: _compared(result, others_cut, level) for level, result in trained.items()}
-        evaluated = list(itertools.starmap(_evaluated, {"trained": trained, **others_cut}.items()))
+        comparisons = {level: _compared(result, others_cut, level, trained) for level, result in own.items()}
+        evaluated = list(itertools.starmap(_evaluated, {"trained": own, **others_cut}.items()))
         sections.append(AtPrefix(prefix=prefix, evaluated=evaluated, comparisons=comparisons))
     return sections
 
 
 def _compared(
-    trained: Retrieval | None, references: Mapping[str, Mapping[str, Retrieval]], level: str, measure: str = RECALL
+    own: Retrieval | None,
+    references: Mapping[str, Mapping[str, Retrieval]],
+    level: str,
+    trained: Collection[str],
+    measure: str = RECALL,
 ) -> list[RecallComparison]:
     """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
-    assert trained is not None
+    assert own is not None
+    known = level in trained
     compared = [
-        compare([trained], [levels[level]], reference=reference, level=level, measure=measure)
+        compare([own], [levels[level]], reference=reference, level=level, measure=measure, known_classes=known)
         for reference, levels in references.items()
     ]
     return [RecallComparison.read(comparison_json(each)) for each in compared]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
+from trivet.collapse.significance import OF_CLASSES, RAW, UNTRAINED, ZERO_SHOT
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import SAMPLED, named
@@ -356,6 +356,7 @@ def _against(compared: Sequence[tuple[RecallComparison | RankingComparison | Cho
     names: dict[str, list[str]] = {}
     for item, score in compared:
         change = f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
+        change += OF_CLASSES if item.known_classes else ""
         names.setdefault(f"{_percent(score)} of {{}}: {change}", []).append(_reference(item.reference))
     return "; ".join(text.format(_list(those)) for text, those in names.items())
 
