@@ -71,7 +71,7 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
     """In plain Python, sharing nothing with the library."""
     count = len(points)
     middle = [fmean(column) for column in zip(*points, strict=True)]
-    own, other, recalls, precisions, strangers = [], [], [], [], 0
+    own, other, recalls, halves, strangers = [], [], [], [], 0
     for i in range(count):
         distances = [math.dist(points[i], points[j]) for j in range(count)]
         others = [j for j in range(count) if j != i]
@@ -80,15 +80,11 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
         recalls.append(fmean(labels[j] == labels[i] for j in nearest))
         for j in others:
             (own if labels[j] == labels[i] else other).append(distances[j])
-        nearer = sorted(others, key=lambda j: (distances[j], labels[j] != labels[i]))  # of equally near ones its own
-        further = sorted(others, key=lambda j: (distances[j], labels[j] == labels[i]))  # and others first
-        size = labels.count(labels[i]) - 1
-        edge = distances[nearer[size - 1]] if size else 0.0
-        inside = [labels[j] == labels[i] for j in others if distances[j] < edge]
-        at_edge = [labels[j] == labels[i] for j in others if distances[j] == edge]
-        precisions.append((sum(inside) + (size - len(inside)) * fmean(at_edge)) / size if size else 0.0)
-        bounds = [fmean(labels[j] == labels[i] for j in order[:size]) if size else 0.0 for order in (further, nearer)]
-        assert bounds[0] <= precisions[-1] <= bounds[1]
+        halves.append(0.0)
+        for distance in {distances[j] for j in others}:
+            tied = [labels[j] == labels[i] for j in others if distances[j] == distance]
+            none_nearer = 0.5 ** sum(distances[j] < distance for j in others)
+            halves[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
         ten = [labels[j] for j in sorted(others, key=lambda j: distances[j])[:10]]
         most = max((ten.count(one) for one in set(ten) - {labels[i]}), default=0)
         strangers += ten.count(labels[i]) <= 1 and most >= 6
@@ -98,7 +94,7 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
         "relative_spread": math.sqrt(around / total),
         "within_between": fmean(own) / fmean(other),
         "strangers": strangers / count,
-        "precisions": precisions,
+        "halves": halves,
     }
 
 
@@ -112,7 +108,7 @@ def test_a_look_equals_the_definition(apart: float) -> None:
     labels[39] = 3  # alone
     found = measure_probe(3, points, [labels.numpy()])
     wanted = definition(points.tolist(), labels.tolist())
-    assert found.scores[0].precisions == pytest.approx(wanted.pop("precisions"), rel=1e-9)
+    assert found.scores[0].halves == pytest.approx(wanted.pop("halves"), rel=1e-9)
     for name, value in wanted.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
     assert math.isnan(found.fine_recall)
@@ -200,6 +196,7 @@ def test_held_out_items_that_are_no_longer_found_and_narrow_have_collapsed() -> 
     assert event.evidence["relative_spread"] < 0.1 < event.evidence["relative_spread_at_step_0"]
     assert "nearer to chance" in event.rule
     assert "relative spread" in event.rule
+    assert str(monitor.closing()).endswith("It ends as a network collapse.")
 
 
 @pytest.mark.parametrize(
@@ -232,6 +229,8 @@ def test_harm_takes_the_place_of_a_collapse_that_came_back() -> None:
 
     monitor = watched(steady, probes)
     assert [(event.kind, event.step) for event in monitor.events] == [("network-collapse", 19), ("harm", 79)]
+    assert "below its start" in str(monitor.closing())
+    assert "collapse" not in str(monitor.closing())
 
 
 @pytest.mark.parametrize(
@@ -301,15 +300,20 @@ def test_what_may_be_chance_or_comes_back_is_no_harm(apart: Callable[[int], floa
     assert watched(steady, lambda step: held_out(apart=apart(step)), steps=100).events == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "called"), [(2.8, 2.6, True), (3.6, 3.4, False)], ids=["both", "precision"]
-)
-def test_r_precision_tells_harm_that_recall_leaves_open(before: float, after: float, called: bool) -> None:
-    """It falls beyond chance in both cases, recall@1 beyond 95 % in the first alone, and beyond 99 % in none."""
+@pytest.mark.parametrize(("before", "after", "called"), [(2.8, 2.6, True), (2.8, 2.7, False)])
+def test_random_halves_tell_harm_that_all_items_leave_open(before: float, after: float, called: bool) -> None:
     monitor = watched(steady, lambda step: held_out(apart=after if step else before))
-    assert [(event.kind, event.step) for event in monitor.events] == ([("harm", 19)] if called else [])
+    closing = monitor.closing()
+    assert closing is not None
+    assert [event.kind for event in monitor.events] == (["harm"] if called else [])
+    assert ("below its start" in closing) is called
     if called:
-        assert "R-precision by the labels is" in monitor.events[0].rule
+        assert "recall@1 in random halves of them by the labels is" in monitor.events[0].rule
+        assert "points (in random halves of them " in closing
+    start, end = monitor.probing.reference, monitor.probing.last
+    assert start is not None
+    assert end is not None
+    assert not monitor.probing._compared_with(end, start).worse
 
 
 def test_what_the_repair_returns_to_is_the_best_step() -> None:
@@ -324,6 +328,7 @@ def test_classes_collapse_where_held_out_items_lose_what_is_inside_them(rate: fl
     batches = halved(lambda step: 3 * 0.93**step)
     monitor = watched(batches, lambda step: held_out(apart=12.0, inside=6 * rate**step), **FINER)
     assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
+    assert str(monitor.closing()).endswith("It ends as a class collapse.") is seen
     if seen:
         assert monitor.events[0].evidence["fine_recall"] < monitor.events[0].evidence["fine_recall_at_step_0"]
 

@@ -211,6 +211,10 @@ class Judge:
     def closing(self) -> str | None:
         """Sentence on how held-out items ended, and why they were not judged to the end; None without a second call."""
         known = self.probing.closing()
+        if known is not None:
+            collapsed = self.probing.collapse() is not None
+            known += " It ends as a network collapse." if collapsed else ""
+            known += " It ends as a class collapse." if not collapsed and self._inside_lost(ended=True) else ""
         if self.fault is None:
             return known
         if known is None:
@@ -273,7 +277,6 @@ class Judge:
         items_text = f"of {probing.items} held-out items"
         collapse = probing.collapse()
         stays = probing.stays_below(start, ended=ended)
-        fell = [drop.comparison.level for drop in (*stays, *probing.stays_below(best, ended=ended))]
         if collapse is not None:
             self._report(
                 "network-collapse",
@@ -282,7 +285,7 @@ class Judge:
                 network_advice(self._strategy, self.motion)[1],
                 healthy=best.step,
             )
-        elif now.within_between < ALARMS["tight"].value and FINER in fell:
+        elif self._inside_lost(ended=ended):
             self._report(
                 "class-collapse",
                 _evidence(now, best) | {"within_between": now.within_between},
@@ -317,6 +320,15 @@ class Judge:
                 healthy=best.step,
                 suspected=True,
             )
+
+    def _inside_lost(self, *, ended: bool) -> bool:
+        """Return whether, by the probe, tight classes lost what is inside them since the start or the best call."""
+        probing = self.probing
+        if probing.last is None or not probing.last.within_between < ALARMS["tight"].value:
+            return False
+        earlier = (probing.reference, probing.best)
+        drops = [drop for other in earlier for drop in probing.stays_below(other, ended=ended)]
+        return any(drop.comparison.level == FINER for drop in drops)
 
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""

@@ -43,17 +43,12 @@ SHAPE = ("mean_distance", "first_axis", "spots", "precision")  # the numbers of 
 
 
 class ItemScores(NamedTuple):
-    """Scores of each item of a probe at one level of classes, `(M,)`.
-
-    Source:
-        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.2: R-precision weighs all of a
-        class, so fewer items tell as much as by recall@1.
-    """
+    """Scores of each item of a probe at one level of classes, `(M,)`."""
 
     hits: Floats  # what it adds to recall@1
-    # its R-precision: which share of its R nearest others is of its class, which has R others; 0 for one alone in its
-    # class.
-    precisions: Floats
+    # the same where each other item is left out with probability 1/2, the mean over all that may be: the gallery is a
+    # sample as well, so fewer items tell as much.
+    halves: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +112,9 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
     squares = rows.square().sum(dim=1)
     squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
     squared.fill_diagonal_(torch.inf)
-    ordered = squared.sort(dim=1).values
+    ordered = squared.sort(dim=1)
     alike = [torch.from_numpy(classes[:, None] == classes) for classes in levels]
-    scores = tuple(ItemScores(_hits(squared, ordered, same), _precisions(squared, ordered, same)) for same in alike)
+    scores = tuple(ItemScores(_hits(squared, same), _halves(*ordered, same)) for same in alike)
     recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
     total = points.square().sum()
     distances, same = squared.sqrt(), alike[0]
@@ -145,21 +140,28 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
     )
 
 
-def _hits(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
+def _hits(squared: torch.Tensor, same: torch.Tensor) -> Floats:
     """Recall@1 of each item where equally near ones come in random order."""
-    tied = squared == ordered[:, :1]
+    tied = squared == squared.amin(dim=1, keepdim=True)
     shares: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
     return shares
 
 
-def _precisions(squared: torch.Tensor, ordered: torch.Tensor, same: torch.Tensor) -> Floats:
-    """R-precision of each item, likewise; `same` holds an item with itself, which is no neighbour."""
-    others = same.sum(dim=1) - 1
-    last = ordered.gather(1, (others - 1).clamp_min(0)[:, None])
-    nearer, tied = squared < last, squared == last
-    drawn = (others - nearer.sum(dim=1)) * (tied & same).sum(dim=1).double() / tied.sum(dim=1)
-    shares: Floats = (((nearer & same).sum(dim=1) + drawn) / others.clamp_min(1)).numpy()
-    shares[others.numpy() == 0] = 0.0
+def _halves(ordered: torch.Tensor, items: torch.Tensor, same: torch.Tensor) -> Floats:
+    """Recall@1 of each item in random halves of the others: the k-th nearest is the first of them once in 2^k.
+
+    Args:
+        ordered, items: `(M, M)` squared distances in ascending order, the last that to itself, and the others' rows.
+        same: `(M, M)` whether two are of one class.
+    """
+    ordered, items = ordered[:, :-1], items[:, :-1]
+    weights = (0.5 ** torch.arange(1, ordered.shape[1] + 1, dtype=torch.float64)).expand(ordered.shape)
+    ties = torch.nn.functional.pad(ordered.diff(dim=1) != 0, (1, 0)).cumsum(dim=1)
+    sums, counts = (
+        torch.zeros(ordered.shape, dtype=torch.float64).scatter_add_(1, ties, each)
+        for each in (weights.contiguous(), torch.ones_like(ordered))
+    )
+    shares: Floats = ((sums / counts).gather(1, ties) * same.gather(1, items)).sum(dim=1).numpy()
     return shares
 
 
@@ -307,10 +309,16 @@ class ProbeTracker:
         return self.last is not None and self._compared_with(self.last, other, confidence=CHOOSING).better
 
     def _compared_with(
-        self, result: ProbeResult, other: ProbeResult, number: int = -1, *, confidence: float = LEVEL
+        self,
+        result: ProbeResult,
+        other: ProbeResult,
+        number: int = -1,
+        *,
+        confidence: float = LEVEL,
+        halves: bool = False,
     ) -> Comparison:
         """Recall@1 of a result beside that of another, at the level of classes of that number."""
-        hits, before = (each.scores[number].hits for each in (result, other))
+        hits, before = (each.scores[number][halves] for each in (result, other))
         reference, level = f"step {other.step}", LEVELS[: len(self.levels)][number]
         return compare_values(
             hits, before, self.levels[number], reference=reference, level=level, confidence=confidence
@@ -327,8 +335,8 @@ class ProbeTracker:
         """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
         point.
 
-        Recall@1 is a point lower at both, and the mean of both is worse, see `Comparison`: that of recall@1, or that of
-        R-precision where recall@1 is lower at 95 %.
+        Recall@1 is a point lower at both, and the mean of both is worse, see `Comparison`: that of recall@1, or of
+        recall@1 in random halves of the items.
 
         Args:
             ended: whether no more results will come: the last alone is then compared, and may have risen.
@@ -361,16 +369,14 @@ class ProbeTracker:
                 for columns in zip(*(result.scores[number] for result in compared), strict=True)
             ]
             reference, then = f"step {other.step}", other.scores[number]
-            recall, precision = (
+            recall, halves = (
                 compare_values(*pair, classes, reference=reference, level=level, confidence=confidence)
                 for pair in zip(now, then, strict=True)
             )
             if recall.worse:
                 drops.append(MeasureDrop("recall@1", recall))
-            elif precision.worse:
-                surer = compare_values(now[0], then.hits, classes, reference="", level="", confidence=CHOOSING)
-                if surer.high < 0:
-                    drops.append(MeasureDrop("R-precision", precision))
+            elif halves.worse:
+                drops.append(MeasureDrop("recall@1 in random halves of them", halves))
         return drops
 
     def collapse(self) -> str | None:
@@ -395,16 +401,22 @@ class ProbeTracker:
         now, start, best = self.last, self.reference, self.best
         if now is None or start is None or best is None:
             return None
-        level, change = LEVELS[len(self.levels) - 1], self._compared_with(now, start)
-        low, high = 100 * change.low, 100 * change.high
-        if change.worse or change.better:
-            near, far = sorted((abs(low), abs(high)))
-            where = f"{100 * abs(change.difference):.1f} points ({near:.1f} to {far:.1f}) "
-            where += f"{'below' if change.worse else 'above'} its start"
+        level = LEVELS[len(self.levels) - 1]
+        change, halves = (self._compared_with(now, start, halves=halves) for halves in (False, True))
+        gain = change.difference
+        below = change.worse or (halves.worse and gain <= -FLOOR)
+        if below or change.better or (halves.better and gain >= FLOOR):
+            known = change.worse or change.better
+            near, far = sorted(
+                100 * abs(end) for end in ((change.low, change.high) if known else (halves.low, halves.high))
+            )
+            where = (
+                f"{100 * abs(gain):.1f} points ({'' if known else 'in random halves of them '}{near:.1f} to {far:.1f}) "
+            )
+            where += f"{'below' if below else 'above'} its start"
         else:
-            gain = 100 * change.difference
             where = f"as it began{' or lower' if change.doubtful else ''}, as far as can be told "
-            where += f"({gain:+.1f} points, {low:+.1f} to {high:+.1f})"
+            where += f"({100 * gain:+.1f} points, {100 * change.low:+.1f} to {100 * change.high:+.1f})"
         text = (
             f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "
             f"{start.step}, {100 * now.score:.1f} % at step {now.step}"

@@ -188,7 +188,7 @@ def _difference(side: Side, first: Side, pairs: Sequence[Pair], level: str, meas
         now, others = groups.setdefault(pair.mine.query_ids.tobytes(), ([], []))
         now.append(pair.mine.levels[level])
         others.append(pair.its.levels[level])
-    known = all(one.knows(level) for pair in pairs for one in (pair.mine, pair.its))
+    known = all(measured.knows(level) for pair in pairs for measured in (pair.mine, pair.its))
     compared = compare_groups(
         [*groups.values()], reference=first.name, level=level, measure=measure, known_classes=known
     )

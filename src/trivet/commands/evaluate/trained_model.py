@@ -205,8 +205,8 @@ def measure_split(
         key: baseline_retrieval(known, dataset, _ranking(config), config.distance, cache)
         for key, known in references.items()
     }
-    own = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
-    record.evaluation[name] = [own, *itertools.starmap(_evaluated, retrieved.items())]
+    of_run = Evaluated(name="trained", levels={key: value.as_json() for key, value in by_level.items()})
+    record.evaluation[name] = [of_run, *itertools.starmap(_evaluated, retrieved.items())]
     record.comparisons[name] = {
         level: _compared(result.retrieval, retrieved, level, trained) for level, result in by_level.items()
     }
@@ -280,30 +280,30 @@ def at_prefixes(
             for name, rows in {"trained": embeddings, **others}.items()
             if rows.shape[1] >= prefix
         }
-        own = retrieve_levels(
+        of_run = retrieve_levels(
             **dataset.evaluation_arguments(cut.pop("trained")), measures=ranking, distance=config.distance
         )
         others_cut = {
             name: baseline_retrieval(rows, dataset, ranking, config.distance, cache) for name, rows in cut.items()
         }
-        comparisons = {level: _compared(result, others_cut, level, trained) for level, result in own.items()}
-        evaluated = list(itertools.starmap(_evaluated, {"trained": own, **others_cut}.items()))
+        comparisons = {level: _compared(result, others_cut, level, trained) for level, result in of_run.items()}
+        evaluated = list(itertools.starmap(_evaluated, {"trained": of_run, **others_cut}.items()))
         sections.append(AtPrefix(prefix=prefix, evaluated=evaluated, comparisons=comparisons))
     return sections
 
 
 def _compared(
-    own: Retrieval | None,
+    of_run: Retrieval | None,
     references: Mapping[str, Mapping[str, Retrieval]],
     level: str,
     trained: Collection[str],
     measure: str = RECALL,
 ) -> list[RecallComparison]:
     """Recall@1, or another measure in its place, beside that of each reference, see `Comparison`."""
-    assert own is not None
+    assert of_run is not None
     known = level in trained
     compared = [
-        compare([own], [levels[level]], reference=reference, level=level, measure=measure, known_classes=known)
+        compare([of_run], [levels[level]], reference=reference, level=level, measure=measure, known_classes=known)
         for reference, levels in references.items()
     ]
     return [RecallComparison.read(comparison_json(each)) for each in compared]
