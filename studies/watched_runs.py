@@ -1,17 +1,25 @@
 """Does the monitor give runs their right name? Small networks that begin trained, and go on well, badly or oddly.
 
-    TRIVET_DATA=... .venv/bin/python studies/watched_runs.py     # about 15 minutes on one core
+    TRIVET_DATA=... .venv/bin/python studies/watched_runs.py     # about 20 minutes on one core
 
-Three sources that no rule of the monitor was chosen on: pairs of MNIST digits (100 pairs in 10 classes by the left
-one), hashed words of CLINC150 (intents, by domain), and hashed words of docstrings of installed packages (modules, by
-package). A network of two layers is trained on each by the finer classes. Then it is trained on in each way of `WAYS`,
+Four sources: pairs of MNIST digits (100 pairs in 10 classes by the left one), hashed words of CLINC150 (intents, by
+domain), hashed words of docstrings of installed packages (modules, by package), and pairs of garments of Fashion-MNIST,
+as those of digits. A network of two layers is trained on each by the finer classes. Then it is trained on in each way
+of `WAYS`,
 watched by a `CollapseMonitor` with a probe of 300 items, once with the batches and once, as the guest of another
 library, without.
 
 What became of a run is decided by `fate` on 1,200 other items of the same classes, in plain numpy: no code of the
 monitor takes part. The ways, their expected fates and all rules below were written down before any monitor saw a run;
-the learning rates were set on other seeds (--pilot --unwatched) so that runs come to their fates. One rule was mended
-on pairs of digits with those seeds: harm is named at the end of a run that still rises.
+the learning rates were set on other seeds (--pilot --unwatched) so that runs come to their fates.
+
+This is the second draw. The first, of three sources, had 37 of 45 kinds right and left 6 closing sentences open; it
+stands under "first" in the results. What it and pilots showed was changed before this draw, whose seeds are others, as
+is its fourth source: the monitor also judges by random halves of its items, and its closing sentence names a collapse
+that stands. Fates are now by the rule book, in which a mean distance below a quarter of the start's counts as well as a
+narrow cone, and recall@1 in galleries of 300, as large as those of the probe, for it depends on the size. Where a
+measure lies within its own sampling interval of 99 % from a bound, the fate lies between two: either is right. Counts
+are given with that, and without.
 
 Results go to studies/results/watched_runs.json and .md.
 """
@@ -42,7 +50,8 @@ from trivet.collapse.strategy import SamplingStrategy
 PACKAGES = ("torch", "sympy", "networkx", "transformers", "matplotlib", "sklearn")
 PROBE, HIDDEN = 300, 1200
 HARM, SLIGHT = 0.03, 0.01  # of recall@1 by the finest classes, below the start
-LOOKS = 12  # at the items that no monitor sees, evenly spaced
+DRAW = 10  # the first seed; the first draw had those from 0 on, its pilots from 100
+LOOKS = 12  # at the items that no monitor sees, evenly spaced, besides those whenever the probe is asked
 CONVICTING = ("network-collapse", "class-collapse", "harm")
 
 
@@ -80,14 +89,22 @@ def _words(sentences: list[str]) -> Array:
     return rows
 
 
-def pairs(seed: int) -> Source:
-    """Two digits side by side, at half the size: the classes are the left one, the finer ones both."""
-    images, labels = idx("mnist", "train")
+def _pairs(name: str, data: str, seed: int) -> Source:
+    """Two pictures side by side, at half the size: the classes are the left one, the finer ones both."""
+    images, labels = idx(data, "train")
     small = images.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(len(images), -1) / 255
     random = np.random.default_rng(seed)
     left, right = random.permutation(len(small))[:6000].reshape(2, 3000)
     fine = 10 * labels[left] + labels[right]
-    return _parts("pairs of digits", np.concatenate([small[left], small[right]], axis=1), fine, labels[left], seed)
+    return _parts(name, np.concatenate([small[left], small[right]], axis=1), fine, labels[left], seed)
+
+
+def pairs(seed: int) -> Source:
+    return _pairs("pairs of digits", "mnist", seed)
+
+
+def garments(seed: int) -> Source:
+    return _pairs("pairs of garments", "fashion-mnist", seed)
 
 
 def requests(seed: int) -> Source:
@@ -114,7 +131,7 @@ def docstrings(seed: int) -> Source:
     return _parts("docstrings", rows, fine, coarse, seed)
 
 
-SOURCES: tuple[Callable[[int], Source], ...] = (pairs, requests, docstrings)
+SOURCES: tuple[Callable[[int], Source], ...] = (pairs, requests, docstrings, garments)
 
 
 class Network(nn.Module):
@@ -253,56 +270,130 @@ def embed(network: Network, inputs: Array) -> Tensor:
     return rows
 
 
-def look(rows: Array, coarse: Array, fine: Array) -> dict[str, float]:
-    """Plain measures of hidden items: recall@1, spread, share along one line, spots, distances inside classes."""
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Hidden items at one step, in galleries of 300: arrays `(N,)` of each item.
+
+    Attributes:
+        coarse, fine: whether the nearest is of the class, and of the finer class.
+        within, between, distance: mean distance to items of the class, of others, and of both.
+        around, norm, along: squared distance from the mean, squared norm, squared distance along the first axis.
+        spots: occupied ones of a gallery, where two within 0.1 of the mean distance are at one.
+    """
+
+    coarse: Array
+    fine: Array
+    within: Array
+    between: Array
+    distance: Array
+    around: Array
+    norm: Array
+    along: Array
+    spots: float
+
+    def json(self) -> dict[str, float]:
+        """Recall@1 by classes and finer ones, and the shape."""
+        return {
+            "coarse": float(self.coarse.mean()),
+            "fine": float(self.fine.mean()),
+            "spread": float(np.sqrt(_ratio(self.around, self.norm)[0])),
+            "inside": _ratio(self.within, self.between)[0],
+            "line": _ratio(self.along, self.around)[0],
+            "distance": float(self.distance.mean()),
+            "spots": self.spots,
+        }
+
+
+def look(rows: Array, coarse: Array, fine: Array) -> Look:
     points = rows.astype(np.float64)
     if not np.isfinite(points).all():
         points = np.zeros_like(points)
     centred = points - points.mean(axis=0)
-    squares = (centred**2).sum(axis=1)
-    squared = np.maximum(squares[:, None] + squares - 2 * centred @ centred.T, 0)
-    np.fill_diagonal(squared, np.inf)
-    # Of items that are all equal the first would be nearest: a random one is.
-    nearest = (squared + 1e-12 * squares.mean() * np.random.default_rng(0).random(squared.shape)).argmin(axis=1)
-    np.fill_diagonal(squared, 0)
-    distances, same = np.sqrt(squared), coarse[:, None] == coarse
-    left, spots = np.ones(len(points), bool), 0
-    while left.any():
-        left &= distances[int(left.argmax())] > 0.1 * distances.mean()
-        left[0] = False
-        spots += 1
-    variances = np.linalg.eigvalsh(centred.T @ centred)
-    inside = distances[same & ~np.eye(len(points), dtype=bool)].mean()
+    axis = np.linalg.eigh(centred.T @ centred)[1][:, -1]
+    columns, spots = [], []
+    for at in np.split(np.arange(len(points)), len(points) // PROBE):
+        squares = (centred[at] ** 2).sum(axis=1)
+        squared = np.maximum(squares[:, None] + squares - 2 * centred[at] @ centred[at].T, 0)
+        np.fill_diagonal(squared, np.inf)
+        # Of items that are all equal the first would be nearest: a random one is.
+        random = np.random.default_rng(0).random(squared.shape)
+        nearest = at[(squared + 1e-12 * squares.mean() * random).argmin(axis=1)]
+        np.fill_diagonal(squared, 0)
+        distances, same = np.sqrt(squared), coarse[at][:, None] == coarse[at]
+        sums, inside = distances.sum(axis=1), (distances * same).sum(axis=1)
+        columns.append(
+            [
+                *(coarse[nearest] == coarse[at], fine[nearest] == fine[at]),
+                *(inside / np.maximum(same.sum(axis=1) - 1, 1), (sums - inside) / (~same).sum(axis=1)),
+                sums / (len(at) - 1),
+            ]
+        )
+        left, count = np.ones(len(at), bool), 0
+        while left.any():
+            left &= distances[int(left.argmax())] > 0.1 * distances.mean()
+            left[0] = False
+            count += 1
+        spots.append(count)
+    of_items = [np.concatenate(parts).astype(np.float64) for parts in zip(*columns, strict=True)]
+    around, norm = (centred**2).sum(axis=1), (points**2).sum(axis=1)
+    return Look(*of_items, around, norm, (centred @ axis) ** 2, float(np.mean(spots)))
+
+
+def _ratio(above: Array, below: Array, *, twice: bool = False) -> tuple[float, float]:
+    """The ratio of two means and its standard error, linearised; of means over pairs, twice."""
+    least = max(float(below.mean()), 1e-300)
+    ratio = float(above.mean()) / least
+    return ratio, (2 if twice else 1) * float((above - ratio * below).std()) / least / np.sqrt(len(above))
+
+
+def _mean(values: Array) -> tuple[float, float]:
+    """The mean of a measure of queries and its standard error; of 1.3 times the variance, as the gallery is random."""
+    return float(values.mean()), float(np.sqrt(1.3) * values.std() / np.sqrt(len(values)))
+
+
+def measured(start: Look, now: Look, fine_chance: float) -> dict[str, tuple[float, float]]:
+    """What `fate` judges, each with its standard error."""
+    spread, error = _ratio(now.around, now.norm)
+    root = max(np.sqrt(spread), 1e-150)
     return {
-        "coarse": float((coarse[nearest] == coarse).mean()),
-        "fine": float((fine[nearest] == fine).mean()),
-        "spread": float(np.sqrt(squares.sum() / max((points**2).sum(), 1e-300))),
-        "line": float(variances[-1] / max(variances.sum(), 1e-300)),
-        "spots": float(spots),
-        "inside": float(inside / max(distances[~same].mean(), 1e-300)),
+        "left": _mean(now.fine - fine_chance - 0.5 * (start.fine - fine_chance)),
+        "lost": _mean(start.fine - now.fine),
+        "lost_coarse": _mean(start.coarse - now.coarse),
+        "spread": (float(root), float(error / root / 2)),
+        "shrinkage": _ratio(now.distance, start.distance, twice=True),
+        "inside": _ratio(now.within, now.between, twice=True),
+        "line": _ratio(now.along, now.around),
+        "spots": (now.spots, 0.0),
+        "start_spread": (float(np.sqrt(_ratio(start.around, start.norm)[0])), 0.0),
     }
 
 
-def fate(start: Mapping[str, float], now: Mapping[str, float], fine_chance: float, classes: int) -> str:
+def fate(of: Mapping[str, float], classes: int) -> str:
     """What became of hidden items since the start; `classes` are the finer ones.
 
-    network-collapse: recall@1 by the finer classes is nearer to chance than to the start, and items crowd: the spread
-    is below 0.1 and half of the start's, or over 90 % of the variance lies along one line, or there are fewer spots
-    than half the classes. class-collapse: recall@1 by the finer classes is 10 points lower, by the classes no lower
-    than 3, and the ratio of distances within and between classes is below 0.5. harm: 3 points lower. healthy: no more
-    than 1 point lower. Between the two, slight: not counted.
+    network-collapse: recall@1 by the finer classes is nearer to chance than to the start, and by the classes 3 points
+    lower; and items crowd: spread and mean distance are less than half of the start's, and the spread is below 0.1 or
+    the mean distance below a quarter of the start's; or over 90 % of the variance lies along one line, or there are
+    fewer spots than half the classes. class-collapse: recall@1 by the finer classes is 10 points lower, by the classes
+    no lower than 3, and the ratio of distances within and between classes is below 0.5. harm: 3 points lower. healthy:
+    no more than 1 point lower. Between the two, slight: not counted.
     """
-    lost = start["fine"] - now["fine"]
-    crowded = (now["spread"] < min(0.1, 0.5 * start["spread"])) or now["line"] > 0.9 or now["spots"] < classes / 2
-    if (
-        now["fine"] - fine_chance < 0.5 * (start["fine"] - fine_chance)
-        and crowded
-        and start["coarse"] - now["coarse"] > HARM
-    ):
+    narrowed = of["spread"] < 0.5 * of["start_spread"] and of["shrinkage"] < 0.5
+    crowded = narrowed and (of["spread"] < 0.1 or of["shrinkage"] < 0.25)
+    crowded = crowded or of["line"] > 0.9 or of["spots"] < classes / 2
+    if of["left"] < 0 and crowded and of["lost_coarse"] > HARM:
         return "network-collapse"
-    if lost >= 0.1 and start["coarse"] - now["coarse"] <= HARM and now["inside"] < 0.5:
+    if of["lost"] >= 0.1 and of["lost_coarse"] <= HARM and of["inside"] < 0.5:
         return "class-collapse"
-    return "harm" if lost >= HARM else "healthy" if lost <= SLIGHT else "slight"
+    return "harm" if of["lost"] >= HARM else "healthy" if of["lost"] <= SLIGHT else "slight"
+
+
+def fates(start: Look, now: Look, fine_chance: float, classes: int) -> list[str]:
+    """The fate, and those that it lies next to: with each measure at either end of its own interval of 99 %."""
+    found = measured(start, now, fine_chance)
+    values = {name: value for name, (value, _) in found.items()}
+    ends = [values | {name: value + z * error} for name, (value, error) in found.items() for z in (-2.576, 2.576)]
+    return list(dict.fromkeys(fate(each, classes) for each in (values, *ends)))
 
 
 def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -> dict[str, Any]:
@@ -323,7 +414,16 @@ def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -
     coarse = way.trained == "coarse"
     levels = [source.coarse["probe"], source.fine["probe"]] if coarse else [source.fine["probe"]]
 
+    hidden: dict[int, Look] = {}
+
+    def watch_hidden(step: int) -> None:
+        if step not in hidden:
+            hidden[step] = look(embed(network, source.inputs["hidden"]).numpy(), *_hidden(source))
+
+    asked = [0]  # the step of the probe
+
     def probe() -> Sequence[Any]:
+        watch_hidden(asked[0])
         return embed(network, source.inputs["probe"]), *(torch.from_numpy(level) for level in levels)
 
     strategy = None
@@ -335,11 +435,13 @@ def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -
         "with batches": CollapseMonitor(steps=way.steps, strategy=strategy),
         "guest": CollapseMonitor(steps=way.steps),
     }
-    hidden = [{"step": 0.0, **look(embed(network, source.inputs["hidden"]).numpy(), *_hidden(source))}]
+    watch_hidden(0)
     if watched:
         for monitor in monitors.values():
+            monitor.follow(network)
             monitor.begin(probe)
     for step in range(way.steps):
+        asked[0] = step
         chosen = batches(labels, way.wide, random)
         embeddings = network(torch.from_numpy(source.inputs["train"][rows[chosen]]))
         value = loss(embeddings, torch.from_numpy(labels[chosen]))
@@ -350,10 +452,8 @@ def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -
         value.backward()
         optimizer.step()
         if (step + 1) % (way.steps // LOOKS) == 0:
-            hidden.append(
-                {"step": step + 1.0, **look(embed(network, source.inputs["hidden"]).numpy(), *_hidden(source))}
-            )
-    called = {}
+            watch_hidden(step + 1)
+    asked[0], called = way.steps, {}
     for name, monitor in monitors.items() if watched else ():
         closing = monitor.close(probe, step=way.steps)
         called[name] = {
@@ -364,14 +464,13 @@ def run(source: Source, way: Way, start: Network, seed: int, *, watched: bool) -
             "closing": closing,
         }
     chance, classes = _chance(source.fine["hidden"]), len(np.unique(source.fine["hidden"]))
-    fates = [fate(hidden[0], one, chance, classes) for one in hidden]
+    first = hidden[0]
     return {
         "source": source.name,
         "way": way.name,
         "expected": way.expected,
-        "fate": fates[-1],
-        "fates": fates,
-        "hidden": [hidden[0], hidden[-1]],
+        "fates": {step: fates(first, hidden[step], chance, classes) for step in sorted(hidden)},
+        "hidden": [{"step": step, **hidden[step].json()} for step in (0, way.steps)],
         "called": called,
     }
 
@@ -397,46 +496,47 @@ def closing_outcome(result: Mapping[str, Any], sentence: str) -> str:
     return "right" if abs(moved) < HARM else "open"
 
 
-def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]:
+def kind_at_end(found: Mapping[str, Any]) -> str | None:
+    """The kind that a monitor leaves: a collapse that its closing sentence names, or harm if it called any kind."""
+    for kind in CONVICTING[:2]:
+        if f"ends as a {kind.replace('-', ' ')}" in found["closing"]:
+            return kind
+    called = any(event["kind"] in CONVICTING and not event["suspected"] for event in found["events"])
+    return "harm" if called or "below its start" in found["closing"] else None
+
+
+def judged(results: Sequence[Mapping[str, Any]], monitor: str, *, between: bool) -> dict[str, int]:
     """Counts: runs of each fate, those called by their kind, false kinds, and closing sentences.
 
-    The kind is the last that is called for certain. A kind is false if at no look hidden items had that fate; a
-    collapse is a harm, too.
+    A kind is false if at no look hidden items had that fate; a collapse is a harm, too.
+
+    Args:
+        between: whether fates that a run lies next to are right, too.
     """
-    counts = dict.fromkeys(
-        (
-            "lost",
-            "right",
-            "other",
-            "silent",
-            "false kind",
-            "healthy",
-            "accused",
-            "suspected",
-            "closed",
-            "closing right",
-        ),
-        0,
-    )
-    counts["closing wrong"] = counts["slight called"] = counts["slight"] = 0
+    names = ("lost", "right", "other", "silent", "false kind", "healthy", "accused", "suspected", "slight")
+    counts = dict.fromkeys((*names, "slight called", "closed", "closing right", "closing wrong", "next to another"), 0)
     for result in results:
         found = result["called"][monitor]
-        kinds = [event["kind"] for event in found["events"] if event["kind"] in CONVICTING and not event["suspected"]]
-        suspected = any(event["suspected"] for event in found["events"])
-        if result["fate"] in CONVICTING:
+        kinds = {event["kind"] for event in found["events"] if event["kind"] in CONVICTING and not event["suspected"]}
+        kind, (end, *beside) = kind_at_end(found), list(result["fates"].values())[-1]
+        allowed = {end, *(beside if between else ())}
+        unheard = bool({"healthy", "slight"} & allowed) and kind is None
+        if end in CONVICTING:
             counts["lost"] += 1
-            counts["right"] += kinds[-1:] == [result["fate"]]
-            counts["silent"] += not kinds
-            counts["other"] += bool(kinds) and kinds[-1] != result["fate"]
-        elif result["fate"] == "healthy":
+            counts["right"] += kind in allowed or unheard
+            counts["silent"] += kind is None and not unheard
+            counts["other"] += kind is not None and kind not in allowed
+            counts["next to another"] += bool(beside)
+        elif end == "healthy":
             counts["healthy"] += 1
-            counts["accused"] += bool(kinds)
-            counts["suspected"] += suspected and not kinds
+            counts["accused"] += kind is not None and kind not in allowed
+            counts["suspected"] += kind is None and any(event["suspected"] for event in found["events"])
         else:
             counts["slight"] += 1
-            counts["slight called"] += bool(kinds)
-        possible = {*result["fates"], *(["harm"] if {*CONVICTING} & {*result["fates"]} else [])}
-        counts["false kind"] += any(kind not in possible for kind in kinds)
+            counts["slight called"] += kind is not None
+        possible = {each for looked in result["fates"].values() for each in looked[: None if between else 1]}
+        possible |= {"harm"} if {*CONVICTING} & possible else set()
+        counts["false kind"] += bool(kinds - possible)
         outcome = closing_outcome(result, found["closing"])
         counts["closed"] += 1
         counts["closing right"] += outcome == "right"
@@ -445,11 +545,15 @@ def judged(results: Sequence[Mapping[str, Any]], monitor: str) -> dict[str, int]
 
 
 def counted(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Counts by monitor: with the batches, and as a guest."""
-    return {name: judged(results, name) for name in ("with batches", "guest")}
+    """Counts by monitor, with the batches, and as a guest; and of both where no fate lies between two."""
+    return {
+        f"{name}{'' if between else ', strictly'}": judged(results, name, between=between)
+        for name in ("with batches", "guest")
+        for between in (True, False)
+    }
 
 
-def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
+def report(results: Sequence[Mapping[str, Any]], environment: str, first: Mapping[str, Any]) -> str:
     lines = [
         "# Runs under the monitor",
         "",
@@ -458,9 +562,14 @@ def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
         environment,
         "",
     ]
-    lines += ["What became of runs is decided by 1,200 items that no monitor sees; rules in that file.", ""]
+    lines += [
+        "What became of runs is decided by 1,200 items that no monitor sees; rules in that file. Strictly: a fate that "
+        "lies within sampling error from another is that fate alone.",
+        "",
+    ]
     counts = counted(results)
     cells: list[tuple[str, str, Callable[[dict[str, int]], str]]] = [
+        ("runs that lost, with another fate within sampling error", "", lambda c: str(c["next to another"])),
         ("right kind called, of runs that lost", ">= 90 %", lambda c: share(c["right"], c["lost"])),
         ("another kind", "", lambda c: str(c["other"])),
         ("nothing called", "", lambda c: str(c["silent"])),
@@ -477,14 +586,20 @@ def report(results: Sequence[Mapping[str, Any]], environment: str) -> str:
         start, end = one["hidden"]
         rows.append(
             [
-                *(one["source"], one["way"], one["expected"], one["fate"]),
+                *(one["source"], one["way"], one["expected"], " or ".join(list(one["fates"].values())[-1])),
                 f"{100 * start['fine']:.1f} to {100 * end['fine']:.1f}",
                 *("; ".join(map(_event, found["events"])) for found in one["called"].values()),
                 one["called"]["with batches"]["closing"].partition(":")[0],
             ]
         )
     names = ("source", "way", "expected", "fate", "recall@1 by finer classes", "with batches", "guest", "closing")
-    return "\n".join([*lines, *table(names, rows)])
+    lines += table(names, rows)
+    lines += ["", "## First draw", "", first["environment"], ""]
+    lines += table(
+        ("", *first["counts"]),
+        [[name, *(str(counts[name]) for counts in first["counts"].values())] for name in first["counts"]["guest"]],
+    )
+    return "\n".join(lines)
 
 
 def _event(event: Mapping[str, Any]) -> str:
@@ -505,22 +620,31 @@ def main() -> None:
     for number, make in enumerate(SOURCES):
         if make.__name__ not in options.sources:
             continue
-        seed = number + (100 if options.pilot else 0)
+        seed = number + (110 if options.pilot else DRAW)
         source = make(seed)
         start = begun(source, seed)
         for place, way in enumerate(way for way in WAYS if way.name in options.ways):
             result = run(source, way, start, 50 * seed + place, watched=not options.unwatched)
             results.append(result)
             first, last = ({k: round(v, 3) for k, v in one.items()} for one in result["hidden"])
-            print(source.name, "|", way.name, "|", way.expected, "|", result["fate"], first if not place else "", last,
-                  flush=True)  # fmt: skip
+            ends = [kind_at_end(found) for found in result["called"].values()]
+            fate_now = list(result["fates"].values())[-1]
+            print(
+                source.name,
+                way.name,
+                way.expected,
+                fate_now,
+                *ends,
+                first if not place else "",
+                last,
+                sep=" | ",
+                flush=True,
+            )
     if not options.unwatched:
         environment = f"{pages.environment('torch')}, one thread."
-        pages.write(
-            options.output,
-            {"environment": environment, "counts": counted(results), "runs": results},
-            report(results, environment),
-        )
+        earlier = pages.read(options.output)["first"]
+        found = {"environment": environment, "counts": counted(results), "runs": results, "first": earlier}
+        pages.write(options.output, found, report(results, environment, earlier))
 
 
 if __name__ == "__main__":

@@ -356,9 +356,9 @@ def _against(compared: Sequence[tuple[RecallComparison | RankingComparison | Cho
     names: dict[str, list[str]] = {}
     for item, score in compared:
         change = f"{points(item.difference)} points, {points(item.low)} to {points(item.high)}"
-        change += OF_CLASSES if item.known_classes else ""
         names.setdefault(f"{_percent(score)} of {{}}: {change}", []).append(_reference(item.reference))
-    return "; ".join(text.format(_list(those)) for text, those in names.items())
+    text = "; ".join(text.format(_list(those)) for text, those in names.items())
+    return f"{text},{OF_CLASSES}" if all(item.known_classes for item, _ in compared) else text
 
 
 def _reference(name: str) -> str:
