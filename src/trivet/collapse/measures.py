@@ -229,9 +229,8 @@ def measure(
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(points)
     queries = _sample(len(raw), seed)
-    levels = {level: classes} | {
-        name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()
-    }
+    inner = {name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()}
+    levels = {level: classes} | inner
 
     def retrieved_by(rows: Tensor, most: int, name: str) -> dict[str, Retrieval]:
         return retrieve_levels(rows, levels, sample=_sample(len(raw), seed, most=most), measures=(name,))
@@ -243,10 +242,11 @@ def measure(
     shares = sizes / len(raw)
     spread = class_spread(points, classes)
     modes = class_modes(points, classes, seed=seed)
-    if level in (fine or {}):
+    if level in inner:
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
     references = _references(reference, len(raw), distance)
     reference_retrieved = {name: retrieved_by(rows, QUERIES, "recall@1") for name, rows in references.items()}
+    ranked = retrieved_by(points, RANKED, "map@r") if references else {}
     reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
     known = next(iter(references.values()), None)
     retained = None if known is None else _retention(points, known, classes, seed)
@@ -279,9 +279,7 @@ def measure(
         chance_high=_chance_high(points, classes, queries, recall, chance, seed),
         comparisons=_compared(retrievals, reference_retrieved, trained_levels),
         lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
-        rankings=_compared(retrieved_by(points, RANKED, "map@r"), reference_ranked, trained_levels)
-        if references
-        else (),
+        rankings=_compared(ranked, reference_ranked, trained_levels),
         copies=float(equal[equal > 1].sum() / len(raw)),
         class_spread=_median(spread.ratio),
         modes=modes.mean,
@@ -297,10 +295,7 @@ def measure(
         else _rounding_loss(_first(reference), known, classes, queries, seed, distance),
         retention=None if retained is None else retained.mean,
         **({} if known is None or retained is None else _lost_inside(points, known, classes, retained, seed)),
-        fine={
-            name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"])
-            for name in (fine or {})
-        },
+        fine={name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"]) for name in inner},
         sampling=None
         if strategy is None or int((sizes > 1).sum()) < 2
         else sampling(raw, classes, strategy, seed=seed),
@@ -479,10 +474,8 @@ def _compared(
 ) -> tuple[Comparison, ...]:
     """Compare level by level with each reference; what no query of a level can find says nothing."""
     return tuple(
-        compare(
-            [of], [other[level]], reference=name, level=level, measure=of.measures[0], known_classes=level in trained
-        )
-        for level, of in now.items()
+        compare([of], [other[at]], reference=name, level=at, measure=of.measures[0], known_classes=at in trained)
+        for at, of in now.items()
         for name, other in references.items()
     )
 
