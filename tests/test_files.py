@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.ended import End, every_moment
+from tests.ended import End, ended_at, every_moment
 
 from trivet.io.atomic_files import (
     atomic_file,
@@ -19,6 +19,7 @@ from trivet.io.atomic_files import (
     recover,
     write_atomic,
 )
+from trivet.io.overwrite_guard import OutputFolder, check_outputs
 
 KIND = frozenset(("mark", "more", "folder"))
 DEAD = 4_194_305  # beyond the largest process number of Linux
@@ -95,6 +96,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
 
     states = set()
     for moment in every_moment(end, work, prepare):
+        check_outputs([OutputFolder("--output", path, ("folder/more",))], [])  # as the same command does first
         if end != "killed":
             assert not (path / ".trivet-replaced").exists()  # without the help of a later command
         recover(path)
@@ -108,8 +110,22 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
         assert (earlier == "old") == (found == NEW and not done_now), moment
         assert [item.name for item in tmp_path.iterdir()] == ["out"]
         states.add((found["mark"], earlier))
+        if moment % 5 == 0 and end == "killed":
+            assert not ended_at(1_000_000, end, work)  # the same command goes on to its end
+            assert content(path) == {**NEW, "more": "", ".lock": ""}
     assert ("old", None) in states
     assert content(path) == {**NEW, "more": "", ".lock": ""}
+
+
+@pytest.mark.parametrize("aside", [".trivet-earlier", ".trivet-replaced", ".trivet-moving", "trial/.trivet-earlier"])
+def test_what_is_set_aside_is_no_stranger_and_a_stranger_in_it_is_one(aside: str, tmp_path: Path) -> None:
+    write_atomic(tmp_path / aside / "page", b"")
+    write_atomic(tmp_path / aside / "folder" / "more", b"")
+    output = OutputFolder("--output", tmp_path, ("folder/more", "trial/page", "trial/folder/more"))
+    check_outputs([output], [])
+    write_atomic(tmp_path / aside / "folder" / "thesis", b"")
+    with pytest.raises(ValueError, match="folder/thesis; choose another folder"):
+        check_outputs([output], [])
 
 
 def test_what_was_kept_of_the_last_complete_content_outlives_a_second_replacement(tmp_path: Path) -> None:

@@ -295,6 +295,9 @@ def _set_aside(path: Path) -> None:
     if (path / EARLIER).exists():
         (path / EARLIER).rename(path / REPLACED)
         _empty(path)
+        log.warning(
+            f"what {path} held first is kept until this has ended; what came after it, and did not end, is gone"
+        )
     elif there := _content(path):
         (path / MOVING).mkdir()
         for name in there:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
+from trivet.io.atomic_files import INSIDE
+
 Recognised = Callable[[Path], bool]
 
 # The first columns of the csv files that commands write, and keys of the metadata of their parquet files.
@@ -214,7 +216,9 @@ def _check_separate(output: Output | OutputFolder, inputs: Sequence[Path]) -> No
 def _check_strangers(output: OutputFolder) -> None:
     """ValueError if a folder below the output folder holds what may not be replaced with it."""
     for folder, _, files in os.walk(output.path):
-        inside = PurePosixPath(Path(folder).relative_to(output.path).as_posix())
+        # What a killed command has set aside is judged as what it was.
+        parts = [part for part in Path(folder).relative_to(output.path).parts if part not in INSIDE]
+        inside = PurePosixPath(*parts)
         for name in files:
             if inside.parts and not name.startswith(".") and not _named(inside / name, output.names):
                 raise ValueError(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
+from tests.commands.conftest import Call
 from tests.training.runs import check_same_run, check_same_weights, killed
 
 from trivet.commands.embed.run import embed_data
@@ -167,6 +170,36 @@ def test_a_full_disk_loses_neither_the_old_run_nor_what_the_new_one_can_go_on_fr
     assert resume(path).status == "finished"
     assert not earlier.exists()
     assert RunFolder.open(path).config().training.steps == 2
+
+
+@pytest.mark.usefixtures("unevaluated")
+@pytest.mark.parametrize("moment", ["before its first checkpoint", "after its first checkpoint"])
+def test_the_command_that_was_killed_while_it_replaced_a_run_goes_on(
+    moment: str, copied: Path, finished: Path, tmp_path: Path, run_command: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    (file := tmp_path / "new.toml").write_text(config(training={"steps": 2, "checkpoint_every": 1}).to_toml())
+    keep = RunFolder.keep
+
+    def killed_here(run: RunFolder) -> None:
+        if moment.startswith("after"):
+            keep(run)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        RunFolder.keep = killed_here  # type: ignore[method-assign]  # of this process, which ends at once
+        train(RunConfig.read(file), copied, force=True)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    aside = copied / (".trivet-earlier" if moment.startswith("after") else ".trivet-replaced")
+    assert snapshot(aside) == {name: data for name, data in snapshot(finished).items() if name != ".lock"}
+    code, _, err = run_command("train", file, "-o", copied)
+    assert (code, "add --force" in err) == (2, True)
+    code, _, err = run_command("train", file, "-o", copied, "--force")
+    assert code == 0, err
+    assert ("is kept until this has ended" if moment.startswith("after") else "put back what") in caplog.text
+    assert not aside.exists()
+    assert RunFolder.open(copied).config().training.steps == 2
 
 
 def snapshot(path: Path) -> dict[str, bytes]:
