@@ -217,8 +217,8 @@ def _check_strangers(output: OutputFolder) -> None:
     """ValueError if a folder below the output folder holds what may not be replaced with it."""
     for folder, _, files in os.walk(output.path):
         # What a killed command has set aside is judged as what it was.
-        parts = [part for part in Path(folder).relative_to(output.path).parts if part not in INSIDE]
-        inside = PurePosixPath(*parts)
+        names = [name for name in Path(folder).relative_to(output.path).parts if name not in INSIDE]
+        inside = PurePosixPath(*names)
         for name in files:
             if inside.parts and not name.startswith(".") and not _named(inside / name, output.names):
                 raise ValueError(
