@@ -110,8 +110,8 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         ("id,decision,label\nx,keep,\ny,,\nx,drop,\n", "lines 2 and 4 both have 'x'"),
         ("id,decision,label\ndigit/0000,keep,\n", "none of the 649 training items has it; did you mean 'digits/0"),
         (
-            "id,decision,label\n{zero},relabel,7\n",
-            "one of the 6 classes trained on at level 'digit': line 2 .* has '7'",
+            "id,decision,label\n{zero},relabel,11\n",
+            "one of the 6 classes trained on at level 'digit': line 2 .* has '11'",
         ),
         ("id,decision,label\n{zero},relabel,0\n", "a different label from the current one: line 2 of .* has '0'"),
         ('id,decision,label\n"x,keep,\n', "must be a csv file"),
@@ -143,6 +143,35 @@ def test_a_class_keeps_two_items_or_none(tmp_path: Path) -> None:
     assert set(labelled(digits(drop(threes))).values()) == set("01245")
     with pytest.raises(ValueError, match="training needs at least two classes"):
         digits(drop([name for name in items if items[name] != "3"]))
+
+
+def test_decisions_on_all_items_of_a_file(tmp_path: Path) -> None:
+    """Those on items that are evaluated change nothing, and an item that is given a class held out is left out."""
+    before, file = digits(), tmp_path / "decisions.csv"
+    items = labelled(before)
+    held_out = before.evaluation["unseen"].ids
+    zero, one, two = (next(name for name in items if items[name] == label) for label in "012")
+    rows = [(id, "relabel", "3") for id in held_out[:5]] + [
+        (id, "drop", "") for id in before.evaluation["seen"].ids[:2]
+    ]
+    rows += [(id, "keep", "") for id in held_out[5:]] + [
+        (zero, "relabel", "1"),
+        (one, "relabel", "7"),
+        (two, "drop", ""),
+    ]
+    file.write_text(write_decisions(rows))
+    after = digits(file)
+    assert labelled(after) == {name: label for name, label in (items | {zero: "1"}).items() if name not in (one, two)}
+    for split, data in before.evaluation.items():
+        assert data.ids == after.evaluation[split].ids
+        np.testing.assert_array_equal(data.labels["digit"], after.evaluation[split].labels["digit"])
+    assert after.decisions == {"keep": 0, "relabel": 1, "drop": 2, "undecided": 0}
+    assert after.warnings == (
+        *before.warnings,
+        "7 decisions of decisions.csv would change items that are evaluated, which stay as they are: runs before and "
+        "after are measured by the same labels.",
+        "1 item is left out of the training: decisions.csv gives it a class that is not trained on.",
+    )
 
 
 @pytest.fixture

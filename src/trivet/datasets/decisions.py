@@ -10,24 +10,31 @@ import numpy as np
 
 from trivet.datasets.dataset import Splits, check_trainable
 from trivet.io.label_decisions import Decision, decide
+from trivet.runtime.text import counted
 
 
 def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -> Splits:
     """The splits with the training labels of the trained level, and the training items, as decisions have them.
 
-    Other levels and the evaluation splits stay as they are. Of a fold that is held out for validation, decisions on
-    its items are passed over, and training items that are given one of its classes are dropped.
+    Other levels and the evaluation splits stay as they are, so that runs before and after are measured by the same
+    labels: decisions on their items are passed over, and training items that are given a class that only they have are
+    dropped.
 
     Raises:
         ValueError: as `decide`; also if a class is left with one item, or less than two classes are.
     """
     train, level = splits.train, splits.level
     names, labels = train.names[level], train.labels[level].copy()
-    fold = splits.evaluation.get("validation")
-    outside = set() if fold is None else set(fold.ids)
-    elsewhere = set() if fold is None else {fold.names[level][label] for label in np.unique(fold.labels[level])}
+    decisions = list(decisions)
+    outside = {id for held_out in splits.evaluation.values() for id in held_out.ids}.difference(train.ids)
+    elsewhere = {
+        held_out.names[level][label]
+        for held_out in splits.evaluation.values()
+        for label in np.unique(held_out.labels[level]).tolist()
+    }.difference(names[label] for label in np.unique(labels).tolist())
+    passed_over = sum(row.id in outside and row.decision in ("relabel", "drop") for row in decisions)
     decided = decide(
-        (decision for decision in decisions if decision.id not in outside),
+        (row for row in decisions if row.id not in outside),
         path,
         train.ids,
         [names[label] for label in labels.tolist()],
@@ -50,4 +57,16 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     train = replace(train, labels={**train.labels, level: labels}).subset(rows)
     check_trainable(train, level)
     noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[rows])
-    return replace(splits, train=train, noise=noise, decisions=dict(decided.counts))
+    warnings = [*splits.warnings]
+    if passed_over:
+        warnings.append(
+            f"{counted(passed_over, 'decision')} of {path.name} would change items that are evaluated, which stay as "
+            "they are: runs before and after are measured by the same labels."
+        )
+    moved = sum(row.decision == "relabel" and row.label in elsewhere for row in decisions if row.id not in outside)
+    if moved:
+        warnings.append(
+            f"{counted(moved, 'item')} {'is' if moved == 1 else 'are'} left out of the training: {path.name} gives "
+            f"{'it' if moved == 1 else 'them'} a class that is not trained on."
+        )
+    return replace(splits, train=train, noise=noise, decisions=dict(decided.counts), warnings=tuple(warnings))

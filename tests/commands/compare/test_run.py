@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,6 +14,7 @@ from tests.made_runs import CLASSES, ITEMS, make_run, placed
 
 from trivet.commands.compare.run import compare_runs
 from trivet.io.parquet_files import write_embeddings
+from trivet.metrics import retrieve
 
 LABELS = np.repeat(np.arange(CLASSES), ITEMS // CLASSES)
 
@@ -116,7 +118,7 @@ def test_runs_of_the_same_settings_are_compared_with_the_first(tmp_path: Path) -
 
 def test_only_what_is_shared_is_compared_and_the_rest_is_said(tmp_path: Path) -> None:
     first = make_run(tmp_path / "first", [1])
-    fewer = make_run(tmp_path / "fewer", [1], labels=LABELS[:50], name="random")
+    fewer = make_run(tmp_path / "fewer", [1], labels=LABELS[:20], name="random")
     swapped = make_run(tmp_path / "swapped", [1], labels=LABELS[::-1].copy(), name="hard")
     elsewhere = make_run(tmp_path / "elsewhere", [1], split="seen", settings="margin = 0.3")
     with pytest.raises(ValueError, match="must share an evaluation split with the same items: fewer and first cannot"):
@@ -128,7 +130,7 @@ def test_only_what_is_shared_is_compared_and_the_rest_is_said(tmp_path: Path) ->
     record = compared([first, same, fewer, swapped, elsewhere, stopped])
     assert [one["of"] for one in judged(record)] == ["same"]
     said = " ".join(record["notes"])
-    assert "fewer and first cannot be compared on unseen: fewer (unseen) has 50 queries and first (unseen) 60" in said
+    assert "fewer and first cannot be compared on unseen: fewer (unseen) has 20 queries and first (unseen) 60" in said
     assert "swapped and first cannot be compared on unseen: digit differs" in said
     assert "elsewhere holds no embeddings of unseen." in said
     assert "stopped is interrupted and holds no embeddings" in said
@@ -193,3 +195,58 @@ def test_queries_and_gallery_are_followed(tmp_path: Path) -> None:
     assert table["queries"] == 30
     one = table["differences"][0]
     assert (one["value"], one["reference"]) == pytest.approx((26 / 30, 29 / 30))
+
+
+def test_runs_before_and_after_decisions_are_measured_on_what_has_one_label(tmp_path: Path) -> None:
+    """Six items are relabelled and three dropped: measures are those of a plain evaluation of the other 51."""
+    draw = np.random.default_rng(2)
+    rows = {
+        name: placed([], LABELS) + draw.normal(scale=0.6, size=(ITEMS, CLASSES + ITEMS)) for name in ("before", "after")
+    }
+    relabelled, dropped = np.arange(0, ITEMS, 10), [7, 23, 49]
+    after = LABELS.copy()
+    after[relabelled] = (after[relabelled] + 1) % CLASSES
+    paths = [make_run(tmp_path / "before", embeddings=rows["before"]), tmp_path / "after"]
+    left = np.setdiff1d(np.arange(ITEMS), dropped)
+    make_run(paths[1], embeddings=rows["after"], labels=after, name="random", order=left)
+    record = compared(paths)
+    same = np.setdiff1d(left, relabelled)
+    means = [retrieve(rows[name][same], LABELS[same], measures=["recall@1"]).mean()["recall@1"] for name in rows]
+    (one,) = judged(record)
+    assert (one["reference"], one["value"]) == pytest.approx(means)
+    (table,) = record["tables"]
+    assert table["queries"] == 51
+    assert [row["measures"]["recall@1"] for row in table["rows"]] == pytest.approx(means)
+    assert all("nmi" not in row["measures"] and not row["references"] and not row["intervals"] for row in table["rows"])
+    assert record["notes"] == [
+        "Items of unseen or their labels differ between before, after. Each is measured on the 51 of 60 items that "
+        "have the same labels in all of them."
+    ]
+    other = make_run(tmp_path / "other", embeddings=rows["before"], labels=LABELS[::-1].copy(), name="hard")
+    assert [one["of"] for one in judged(compared([*paths, other]))] == ["after"]
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_row_numbers_name_other_items_once_a_row_is_dropped(texts: bool, tmp_path: Path) -> None:
+    paths = [tmp_path / "before", tmp_path / "after"]
+    for path, first in zip(paths, (0, 1), strict=True):
+        make_run(path, settings="", name="easy" if first else "hard")
+        labels = LABELS[first:]
+        columns = {"digit": [f"d{label}" for label in labels]}
+        if texts:
+            columns["text"] = [f"text {row}" if row < 9 else "one of many" for row in range(first, ITEMS)]
+            data = (path / "config.toml").read_text().replace('name = "digits"', 'name = "texts"\npath = "t.csv"')
+            (path / "config.toml").write_text(data)
+        ids = tuple(map(str, range(len(labels))))
+        write_embeddings(
+            path / "embeddings" / "unseen.parquet", placed([], LABELS)[first:], ids, columns, levels=["digit"]
+        )
+        record = json.loads((path / "record.json").read_text())
+        record["data"] = {"train": {"items": 100}, "evaluation": {"unseen": {"items": len(labels)}}}
+        (path / "record.json").write_text(json.dumps(record))
+    if texts:
+        (note,) = compared(paths)["notes"]
+        assert "measured on the 45 of 60" in note
+    else:
+        with pytest.raises(ValueError, match="must share an evaluation split with the same items"):
+            compared(paths)

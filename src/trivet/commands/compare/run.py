@@ -27,9 +27,10 @@ from trivet.commands.compare.record import (
     SideRecord,
 )
 from trivet.commands.compare.runs import JUDGED, Measured, Side, StoredRun, pairs_of, read_runs, sides_of, training_of
+from trivet.commands.compare.shared_items import shared_items
 from trivet.commands.evaluate.sets import check_same_items, same_queries
 from trivet.commands.train.outcome import decides, result_lines
-from trivet.io.embedding_table import class_numbers
+from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.reports.measures import finite
@@ -67,8 +68,10 @@ def compare_runs(
     runs = read_runs(paths)
     sides = sorted(sides_of(runs), key=lambda side: not any(run.splits for run in side.runs))  # others cannot be first
     names = _ranked(runs)
+    stored = {(run.name, split): _read(run, split) for run in runs for split in run.splits}
+    shared, differing = shared_items(runs, stored)
     measured = {
-        (run.name, split): _measure(run, split, names)
+        (run.name, split): _measure(run, split, shared[run.name, split], names, whole=len(stored[run.name, split]))
         for run, split in steps([(run, split) for run in runs for split in run.splits], "measures")
     }
     pairs, unlike = _paired(sides, measured)
@@ -87,7 +90,7 @@ def compare_runs(
             for measure in names
         ]
         tables.append(_table(sides, measured, split, level, differences))
-    notes = [*_lacking(runs), *unlike, *_stale(runs, measured), *_chosen_by(runs, tables)]
+    notes = [*_lacking(runs), *differing, *unlike, *_stale(runs, measured), *_chosen_by(runs, tables)]
     record = CompareRecord(
         runs=[_described(run, side) for side in sides for run in side.runs],
         sides=[SideRecord(name=side.name, runs=[run.name for run in side.runs]) for side in sides],
@@ -112,9 +115,13 @@ def _chosen_measures(runs: Sequence[StoredRun]) -> list[str]:
     return [*dict.fromkeys(name for run in runs if (name := run.folder.config().choosing.counted_measure))]
 
 
-def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
+def _read(run: StoredRun, split: str) -> Vectors:
+    """The items of a run, in the order of those of the runs that it is compared with."""
     vectors = read_vectors(run.folder.path, split=split)
-    vectors = vectors.select(np.argsort(np.array(vectors.names()), kind="stable"))  # as in the runs it is compared with
+    return vectors.select(np.argsort(np.array(vectors.names()), kind="stable"))
+
+
+def _measure(run: StoredRun, split: str, vectors: Vectors, measures: Sequence[str], *, whole: int) -> Measured:
     labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
     distance = run.folder.config().evaluation.distance
     protocol = vectors.protocol
@@ -124,7 +131,7 @@ def _measure(run: StoredRun, split: str, measures: Sequence[str]) -> Measured:
     else:
         queries = np.flatnonzero(protocol.query)
         levels = retrieve_levels(**protocol.arguments(vectors.embeddings, labels), measures=measures, distance=distance)
-    return Measured(run, split, vectors, queries, levels)
+    return Measured(run, split, vectors, queries, levels, recorded=len(vectors) == whole)
 
 
 def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[str]]:
@@ -249,6 +256,8 @@ def _row(run: StoredRun, measured: Measurements, split: str, level: str) -> Row 
         return None
     by_name = {row.name: row.levels.get(level, {}) for row in run.record.evaluation.get(split, [])}
     intervals = run.record.intervals.get(split, {}).get(level, {})
+    if not mine.recorded:
+        by_name, intervals = {}, {}
     over = "classes" if len(mine.levels[level].labels) >= FEWEST else "queries"
     trained = {
         name: value
@@ -277,7 +286,7 @@ def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
     """Notes on runs whose record does not match their stored embeddings."""
     notes = []
     for run in runs:
-        for split in run.splits:
+        for split in (split for split in run.splits if measured[run.name, split].recorded):
             trained = next((row.levels for row in run.record.evaluation[split] if row.name == "trained"), {})
             for level, retrieval in measured[run.name, split].levels.items():
                 recorded, is_ = trained.get(level, {}).get(JUDGED), retrieval.mean()[JUDGED]

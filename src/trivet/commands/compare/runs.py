@@ -57,6 +57,7 @@ class Measured:
     Attributes:
         queries: positions `(Q,)` of the queries.
         levels: level -> its measures, of the queries in that order.
+        recorded: whether the record of the run is about these items.
     """
 
     run: StoredRun
@@ -64,6 +65,7 @@ class Measured:
     vectors: Vectors
     queries: Integers
     levels: Mapping[str, Retrieval]
+    recorded: bool
 
     @property
     def title(self) -> str:
