@@ -26,11 +26,11 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     train, level = splits.train, splits.level
     names, labels = train.names[level], train.labels[level].copy()
     decisions = list(decisions)
-    outside = {id for held_out in splits.evaluation.values() for id in held_out.ids}.difference(train.ids)
+    outside = {id for evaluated in splits.evaluation.values() for id in evaluated.ids}.difference(train.ids)
     elsewhere = {
-        held_out.names[level][label]
-        for held_out in splits.evaluation.values()
-        for label in np.unique(held_out.labels[level]).tolist()
+        evaluated.names[level][label]
+        for evaluated in splits.evaluation.values()
+        for label in np.unique(evaluated.labels[level]).tolist()
     }.difference(names[label] for label in np.unique(labels).tolist())
     passed_over = sum(row.id in outside and row.decision in ("relabel", "drop") for row in decisions)
     decided = decide(

@@ -71,8 +71,9 @@ def compare_runs(
     stored = {(run.name, split): _read(run, split) for run in runs for split in run.splits}
     shared, differing = shared_items(runs, stored)
     measured = {
-        (run.name, split): _measure(run, split, shared[run.name, split], names, whole=len(stored[run.name, split]))
+        (run.name, split): _measure(run, split, items, names, recorded=len(items) == len(stored[run.name, split]))
         for run, split in steps([(run, split) for run in runs for split in run.splits], "measures")
+        for items in [shared[run.name, split]]
     }
     pairs, unlike = _paired(sides, measured)
     if not pairs:
@@ -121,7 +122,7 @@ def _read(run: StoredRun, split: str) -> Vectors:
     return vectors.select(np.argsort(np.array(vectors.names()), kind="stable"))
 
 
-def _measure(run: StoredRun, split: str, vectors: Vectors, measures: Sequence[str], *, whole: int) -> Measured:
+def _measure(run: StoredRun, split: str, vectors: Vectors, measures: Sequence[str], *, recorded: bool) -> Measured:
     labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
     distance = run.folder.config().evaluation.distance
     protocol = vectors.protocol
@@ -131,7 +132,7 @@ def _measure(run: StoredRun, split: str, vectors: Vectors, measures: Sequence[st
     else:
         queries = np.flatnonzero(protocol.query)
         levels = retrieve_levels(**protocol.arguments(vectors.embeddings, labels), measures=measures, distance=distance)
-    return Measured(run, split, vectors, queries, levels, recorded=len(vectors) == whole)
+    return Measured(run, split, vectors, queries, levels, recorded=recorded)
 
 
 def _paired(sides: Sequence[Side], measured: Measurements) -> tuple[Pairs, list[str]]:

@@ -63,7 +63,7 @@ def _common(first: StoredRun, other: StoredRun, split: str, stored: Stored) -> N
 def _count(run: StoredRun) -> int:
     """The number of items of the data of a run."""
     counts = [run.record.data.train, *run.record.data.evaluation.values()]
-    return sum(part.items or 0 for part in counts if part is not None)
+    return sum(count.items or 0 for count in counts if count is not None)
 
 
 def _texts(run: StoredRun, split: str) -> dict[str, str]:
