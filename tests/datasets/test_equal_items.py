@@ -1,15 +1,19 @@
-"""Texts that occur more than once: each is in a batch once, and one of two classes in none."""
+"""Equal items: a text is in a batch once, and one of two classes in none; what is trained on and evaluated is said."""
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.miniatures import picture
 
-from trivet.datasets import Dataset, load
-from trivet.datasets.equal_items import distinct_texts
+from trivet.datasets import DataConfig, Dataset, load
+from trivet.datasets.archives import ZipMember
+from trivet.datasets.equal_items import distinct_texts, file_keys
 from trivet.training import RunConfig
 from trivet.training.components import class_sizes, make_batches
 
@@ -80,3 +84,36 @@ def test_different_texts_are_batched_as_they_are(tmp_path: Path) -> None:
     assert splits.warnings == ()
     plan = make_batches(config, splits.train, "tree")
     assert plan.coverage(0) == (1.0, 1.0)
+
+
+def test_files_are_equal_by_every_byte(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 100
+    contents = [body, body + b"x", body[:-1] + b"x", body, b"x" + body[1:], body]
+    files = [tmp_path / str(i) for i in range(len(contents))]
+    for path, content in zip(files, contents, strict=True):
+        path.write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
+        for name, content in (("a", body), ("b", body), ("c", body[1:])):
+            archive.writestr(name, content)
+    packed = [ZipMember(tmp_path / "some.zip", name) for name in "abcd"]
+    keys = file_keys([*files, *packed, tmp_path / "none", tmp_path / "none"])
+    groups = [keys.index(key) for key in keys]
+    assert groups == [0, 1, 2, 0, 4, 0, 6, 6, 8, 9, 10, 11]  # what is not there equals nothing
+
+
+@pytest.mark.parametrize("memory_gb", [0, 1])
+def test_images_that_are_read_again_are_compared_too(tmp_path: Path, memory_gb: int) -> None:
+    for value, (part, name, number) in enumerate((p, c, i) for p in ("train", "test") for c in "ab" for i in range(3)):
+        picture(tmp_path / part / name / f"{number}.png", value * 9)
+    shutil.copy(tmp_path / "train/a/0.png", tmp_path / "test/b/1.png")
+    values = {"name": "folder", "root": str(tmp_path), "image_size": 8, "memory_gb": memory_gb}
+    (warning,) = load(DataConfig.parse(values, source="test"), None).warnings
+    assert warning.startswith("seen: 1 of 6 items equals a training item, 1 of them of another class: 'test/b/1.png'")
+    boxes = "".join(f"train/a/0.png,{kind},{part},{x},0,{x + 4},4,{part}{x}{kind}\n" for x, kind, part in BOXES)
+    (tmp_path / "boxes.csv").write_text("path,class,split,l,u,r,b,id\n" + boxes)
+    values |= {"name": "table", "path": str(tmp_path / "boxes.csv"), "box": ["l", "u", "r", "b"]}
+    (warning,) = load(DataConfig.parse(values, source="test"), None).warnings
+    assert warning.startswith("seen: 1 of 2 items equals")  # one file, but another part of it
+
+
+BOXES = [(0, "a", "train"), (1, "a", "train"), (2, "b", "train"), (3, "b", "train"), (3, "a", "test"), (7, "b", "test")]

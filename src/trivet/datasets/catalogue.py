@@ -10,7 +10,7 @@ from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_val
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
 from trivet.datasets.download import find_root
-from trivet.datasets.equal_items import duplicate_text_warnings
+from trivet.datasets.equal_items import duplicate_text_warnings, trained_and_evaluated
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
 from trivet.io.image_file import Frame
@@ -98,17 +98,19 @@ def load(
         splits = texts.load_tokens(config, tokenize)
     else:
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
-    splits = with_validation_fold(splits, config)
+    of_texts = isinstance(config, texts.TextsConfig)
+    whole, splits = splits, with_validation_fold(splits, config)
     if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
             f"{splits.train.inputs.shape}; remove it."
         )
+    splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(whole, texts=of_texts)))
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
     if decisions is not None:
         assert config.decisions is not None
         splits = apply_decisions(splits, decisions, config.decisions)
-    if isinstance(config, texts.TextsConfig):
+    if of_texts:
         splits = replace(splits, warnings=(*splits.warnings, *duplicate_text_warnings(splits.train, splits.level)))
     return splits

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from trivet.config.base import NamedConfig
 from trivet.config.registry import Registry
 from trivet.datasets.dataset import (
+    DISJOINT,
     Splits,
     check_disjoint,
     check_evaluable,
@@ -69,7 +70,8 @@ class DataConfig(NamedConfig):
         augment: random cuts of training images, against learning them by heart; see docs/data.md for each.
         jitter: brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.
         erase: share of training images with a random rectangle of noise, where things are partly hidden.
-        folds: class-disjoint folds of the training classes, of which one is held out to choose and compare by.
+        folds: parts of the training data, of which one is held out to choose and compare by; 0 for none.
+        folds_of: "classes" for parts that share none; "items" of every class where queries are of trained classes.
         fold: which fold is held out, from 0, to repeat a run on others.
         noise: artificial label noise; a separate section, [data.noise].
         decisions: a csv file of trivet audit with labels to change or items to drop, as trivet train --labels sets it.
@@ -80,7 +82,8 @@ class DataConfig(NamedConfig):
     augment: Literal["none", "flip", "crop-flip", "pad-crop", "random-resized-crop"] = "none"
     jitter: float = Field(0.0, ge=0, lt=1)
     erase: float = Field(0.0, ge=0, le=1)
-    folds: int | None = Field(None, ge=2, le=10_000)
+    folds: int | None = Field(None, ge=0, le=10_000)
+    folds_of: Literal["classes", "items"] = "classes"
     fold: int = Field(0, ge=0)
     noise: NoiseConfig | None = None
     decisions: Path | None = None
@@ -148,6 +151,8 @@ class DataConfig(NamedConfig):
             raise ValueError(
                 f'augment = "flip" mirrors photographs: {self.name} has none; use crop-flip, which then shifts only.'
             )
+        if self.folds == 1:
+            raise ValueError("folds must be at least 2, one of which is held out, or 0 to hold none out: got 1.")
         if self.fold >= (self.folds or 1):
             raise ValueError(f"fold must be below folds, {self.folds or 'which is not set'}: got {self.fold}.")
         levels = self.label_levels
@@ -179,9 +184,9 @@ def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
     Raises:
         ValueError: if they cannot be trained on or evaluated.
     """
-    if config.folds is not None:
-        splits = hold_out_fold(splits, config.folds, config.fold)
+    if config.folds:
+        splits = hold_out_fold(splits, config.folds, config.fold, config.folds_of)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    check_disjoint(splits)
+    check_disjoint(splits, ("unseen",) if config.folds_of == "items" else DISJOINT)
     return splits

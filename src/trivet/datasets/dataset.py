@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -12,9 +12,10 @@ from torch import Tensor
 from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
-from trivet.metrics.folds import class_folds
+from trivet.metrics.folds import class_folds, stratified_folds
 
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
+LEAST = 4  # items of a class, of which some are held out
 
 
 class Inputs(Protocol):
@@ -226,8 +227,8 @@ def trained_classes(splits: Splits, split: str) -> dict[str, int]:
     return {level: len(np.intersect1d(labels, evaluated[level])) for level, labels in splits.train.labels.items()}
 
 
-def check_disjoint(splits: Splits) -> None:
-    """Raise ValueError if an item is both trained on and evaluated, or classes of "unseen" or "validation" are.
+def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None:
+    """Raise ValueError if an item is both trained on and evaluated, or classes of the `disjoint` splits are.
 
     At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
     """
@@ -240,7 +241,7 @@ def check_disjoint(splits: Splits) -> None:
                 "remove them from one."
             )
         shared = trained_classes(splits, split)
-        if split in DISJOINT and all(shared.values()):
+        if split in disjoint and all(shared.values()):
             level, count = list(shared.items())[-1]
             raise ValueError(
                 f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
@@ -248,22 +249,48 @@ def check_disjoint(splits: Splits) -> None:
             )
 
 
-def hold_out_fold(splits: Splits, folds: int, fold: int) -> Splits:
-    """With one of the class-disjoint folds of the training items as the main evaluation split, "validation".
+def holds_items_out(splits: Splits) -> bool:
+    """True if a step is best chosen by items held out of each training class: if most queries are of such classes.
+
+    Where no class has four items, none can be held out.
+    """
+    if np.bincount(splits.train.labels[splits.level]).max() < LEAST:
+        return False
+    (_, evaluated), *_ = splits.evaluation.items()
+    trained = {splits.train.names[splits.level][label] for label in np.unique(splits.train.labels[splits.level])}
+    known = np.array([name in trained for name in evaluated.names[splits.level]])
+    return bool(known[evaluated.labels[splits.level]].mean() > 0.5)
+
+
+def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"] = "classes") -> Splits:
+    """With one of the folds of the training items as the main evaluation split, "validation".
+
+    Args:
+        of: the folds share no class, or have items of each class that has four or more.
 
     Raises:
-        ValueError: if there are fewer classes than folds.
+        ValueError: if there are fewer classes than folds, or no class of four items.
 
     Source:
-        Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
+        Of classes: Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
-    try:
-        holdout = class_folds(splits.train.labels[splits.level], folds)[fold]
-    except ValueError:
-        raise ValueError(
-            f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; use "
-            "fewer folds, or train on a finer level."
-        ) from None
+    labels = splits.train.labels[splits.level]
+    if of == "items":
+        number = stratified_folds(labels, folds, np.random.default_rng(0))
+        holdout = np.flatnonzero((number == fold) & (np.bincount(labels)[labels] >= LEAST))
+        if len(holdout) < 2:
+            raise ValueError(
+                f"data.folds of items need training classes of at least {LEAST}, so that two are left to train on: "
+                f'there are none at level {splits.level!r}; set data.folds_of = "classes", or data.folds = 0.'
+            )
+    else:
+        try:
+            holdout = class_folds(labels, folds)[fold]
+        except ValueError:
+            raise ValueError(
+                f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
+                "use fewer folds, or train on a finer level."
+            ) from None
     rest = np.setdiff1d(np.arange(len(splits.train)), holdout)
     noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[rest])
     return replace(

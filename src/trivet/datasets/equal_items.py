@@ -1,16 +1,168 @@
-"""Texts that occur more than once among the training items."""
+"""Items that are equal: texts letter for letter, vectors and pixels number for number, files byte for byte."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from trivet.datasets.dataset import Dataset
+from trivet.datasets.dataset import Dataset, RowInputs, Splits
+from trivet.datasets.inputs import FileInputs
+from trivet.datasets.vectors import VectorInputs
+from trivet.io.image_file import Source
 from trivet.runtime.arrays import Integers
-from trivet.runtime.text import counted
+from trivet.runtime.fingerprint import file_fingerprint
+from trivet.runtime.text import abbreviated, counted
 
 LONGEST = 60  # characters of a text in a message
+LISTED = 3  # pairs of equal items in a message
+COMPARED = 2**30  # bytes of vectors up to which all are compared
+VALUES = 2**22  # that are compared at once
+SAMPLE = 4096  # bytes from the middle of files of equal size, before these are read as a whole
+
+
+def content_keys(parts: Sequence[Dataset], *, texts: bool = False) -> list[Hashable]:
+    """A value for each item of some data sets, one after the other, which equal items share.
+
+    Args:
+        parts: of one kind; images in files are compared by their bytes and boxes, others by their pixels.
+        texts: whether what the items show is the text that they are.
+    """
+    if texts:
+        return [items.show(i) for items in parts for i in range(len(items))]
+    keys: list[Hashable] = []
+    files = [inputs for items in parts if isinstance(inputs := items.inputs, FileInputs)]
+    if len(files) == len(parts):
+        keys += file_keys([inputs.sources[row] for inputs in files for row in inputs.rows.tolist()])
+        if all(inputs.boxes is not None for inputs in files):
+            boxes = [tuple(box) for inputs in files for box in np.asarray(inputs.boxes)[inputs.rows].tolist()]
+            keys = list(zip(keys, boxes, strict=True))
+        return keys
+    for items in parts:
+        if isinstance(items.inputs, VectorInputs):
+            keys += row_keys(items.inputs.vectors[row] for row in items.inputs.rows.tolist())
+            continue
+        step = max(1, VALUES // max(1, items.inputs.batch(np.arange(1)).numel()))
+        for start in range(0, len(items), step):
+            keys += row_keys(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
+    return keys
+
+
+def row_keys(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
+    """A value for each row of numbers, which equal rows share."""
+    return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
+
+
+def file_keys(sources: Sequence[Source]) -> list[Hashable]:
+    """A value for each file, which files of equal bytes share; one that cannot be read shares it with none.
+
+    Only files of equal size are opened, and only those that also agree in their middle are read.
+    """
+    keys: list[Hashable] = [_size(source) for source in sources]
+    for closer in (_middle, _bytes):
+        often = Counter(keys)
+        keys = [(key, closer(source)) if often[key] > 1 else key for key, source in zip(keys, sources, strict=True)]
+    return keys
+
+
+def _size(source: Source) -> Hashable:
+    return source.stat().st_size if isinstance(source, Path) and source.is_file() else -1
+
+
+def _middle(source: Source) -> Hashable:
+    if not isinstance(source, Path):
+        return b""
+    try:
+        with source.open("rb") as file:
+            file.seek(source.stat().st_size // 2)
+            return file.read(SAMPLE)
+    except OSError:
+        return object()
+
+
+def _bytes(source: Source) -> Hashable:
+    try:
+        if isinstance(source, Path):
+            return file_fingerprint(source)
+        return hashlib.sha256(source.read()).hexdigest() if hasattr(source, "read") else object()
+    except Exception:  # a damaged archive makes zipfile and zlib raise many kinds
+        return object()
+
+
+def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, ...]:
+    """Sentences on the items of each evaluation split that equal a training item; none where there are none.
+
+    Inputs of your own code, and vectors of more than 1 GiB, are not compared.
+
+    Args:
+        texts: as in `content_keys`.
+    """
+    parts = {"": splits.train, **splits.evaluation}
+    inputs = splits.train.inputs
+    large = isinstance(inputs, VectorInputs) and inputs.vectors.nbytes > COMPARED
+    if not isinstance(inputs, RowInputs) or (large and not texts):
+        return ()
+    keys = content_keys(list(parts.values()), texts=texts)
+    ends = np.cumsum([len(items) for items in parts.values()]).tolist()
+    labels = {part: _class_names(items, splits.level) for part, items in parts.items()}
+    messages = []
+    for (part, items), start, end in list(zip(parts.items(), [0, *ends], ends, strict=False))[1:]:
+        message = equal_pairs(
+            (keys[start:end], items.ids, labels[part]),
+            (keys[: ends[0]], splits.train.ids, labels[""]),
+            "training item",
+            [str(items.show(i)) for i in range(len(items))] if texts else None,
+        )
+        if message:
+            messages.append(
+                f"{part}: {message} A network knows them by heart: leave them out of one part to measure what it "
+                "makes of others."
+            )
+    return tuple(messages)
+
+
+def _class_names(items: Dataset, level: str) -> list[str]:
+    return [items.names[level][label] for label in items.labels[level].tolist()]
+
+
+def equal_pairs(
+    items: tuple[Sequence[Hashable], Sequence[str], Sequence[str]],
+    others: tuple[Sequence[Hashable], Sequence[str], Sequence[str]],
+    what: str,
+    texts: Sequence[str] | None = None,
+) -> str:
+    """A sentence on how many items equal one of others, with the first of them; empty where none does.
+
+    Args:
+        items, others: keys as of `content_keys`, ids and class names.
+        what: an item of the others is.
+        texts: to show in place of ids of the items.
+    """
+    first: dict[Hashable, int] = {}
+    classes: dict[Hashable, set[str]] = {}
+    for i, (key, name) in enumerate(zip(others[0], others[2], strict=True)):
+        first.setdefault(key, i)
+        classes.setdefault(key, set()).add(name)
+    equal = [i for i, key in enumerate(items[0]) if key in first]
+    if not equal:
+        return ""
+    torn = sum(items[2][i] not in classes[items[0][i]] for i in equal)
+    shown = [_short(items[1][i] if texts is None else texts[i]) for i in equal[:LISTED]]
+    pairs = [f"{text} ({what} {others[1][first[items[0][i]]]})" for text, i in zip(shown, equal, strict=False)]
+    more = f", {torn} of them of another class" if torn else ""
+    return (
+        f"{len(equal):,} of {counted(len(items[0]), 'item')} {'equals' if len(equal) == 1 else 'equal'} a {what}"
+        f"{more}: {abbreviated([*pairs, *map(str, equal[LISTED:])], LISTED)}."
+    )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")
 
 
 class Distinct(NamedTuple):
@@ -61,10 +213,9 @@ def duplicate_text_warnings(items: Dataset, level: str) -> tuple[str, ...]:
         text = str(items.show(int(first)))
         others = [int(i) for i in distinct.contrary if items.show(int(i)) == text]
         classes = list(dict.fromkeys(items.names[level][items.labels[level][i]] for i in others))
-        text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
         messages.append(
             f"{len(distinct.contrary)} of {len(items)} training texts have another class elsewhere, and are left out "
-            f"of batches: first {text!r}, which is {' and '.join(map(repr, classes[:3]))} (items "
+            f"of batches: first {_short(text)}, which is {' and '.join(map(repr, classes[:3]))} (items "
             f"{', '.join(items.ids[i] for i in others[:5])}); trivet audit shows them, and its decisions mend them."
         )
     labels = items.labels[level]

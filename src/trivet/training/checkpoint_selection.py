@@ -69,12 +69,13 @@ class CheckpointSelection:
 
     Items of classes that are not trained on retrieve from each other and from training items, none of which is right:
     in use, too, a new class is looked for among those that are known. Among a few new classes alone nearly all is right
-    before training, and what is gained among many does not show.
+    before training, and what is gained among many does not show. Items of trained classes retrieve from each other, as
+    those that are evaluated do, or from training items as well where most are alone of their class.
 
     Args:
         config: see `ChoosingConfig`.
         items: what is looked at.
-        known: training items to retrieve from as well, of other classes than the items; None for none.
+        known: training items to retrieve from as well; None for none.
         level: the label level that counts.
         distance: how embeddings are compared.
         active: whether the items are such that a step can be chosen by them; if not, a look notes nothing.
@@ -209,9 +210,12 @@ class CheckpointSelection:
         return Scores(values, selected.classes, {level: result.mean()[RECALL] for level, result in recall.items()})
 
     def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
-        """The items retrieved from each other and from the training items, none of which is of their classes."""
-        labels = self.items.labels[self.level]
-        others = np.full(len(known), len(self.items.names[self.level]))
+        """The items retrieved from each other and from the training items."""
+        assert self.known is not None
+        labels, names = self.items.labels[self.level], self.items.names[self.level]
+        number = {name: label for label, name in enumerate(names)}
+        others = np.array([number.get(name, len(names)) for name in self.known.names[self.level]])
+        others = others[self.known.labels[self.level]]
         return retrieve(
             embeddings,
             labels,
@@ -229,7 +233,9 @@ def make_selection(
     """The selection of a step of a run by a sample of the split that is measured while it trains."""
     items = evaluation_sample(splits.evaluation[monitored_split(splits)], evaluation.sample, seed=seed)
     active, level, known = selection_split(splits) is not None, choosing.level or splits.level, None
-    if active and items.protocol is None and _disjoint_classes(items, splits.train, level):
+    labels = items.labels[level]
+    alone = np.bincount(labels)[labels] == 1
+    if active and items.protocol is None and (alone.mean() > 0.5 or _disjoint_classes(items, splits.train, level)):
         known = evaluation_sample(splits.train, evaluation.sample, seed=seed)
     return CheckpointSelection(choosing, items, known, level, evaluation.distance, active=active)
 

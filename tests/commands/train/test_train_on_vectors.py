@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 
+from trivet.commands.train.train_on_vectors import head_settings
+from trivet.training.checkpoint_selection import make_selection
+from trivet.training.components import load_splits
 from trivet.training.config import RunConfig
 
 KINDS = tuple(f"k{i:02d}" for i in range(16))
@@ -69,3 +72,84 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(arguments: list[str], sent
     assert sentence in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("trivet: ")
     assert not Path("runs").exists()
+
+
+def known_classes(folder: Path, *, each: int = 12, same: bool = True) -> Path:
+    """Vectors whose class lies in 4 of 16 numbers; the split test has the classes of train, or others."""
+    draw = np.random.default_rng(0)
+    kinds = np.tile(np.arange(20), each)
+    parts = np.repeat(["train", "test"], [20 * each * 2 // 3, 20 * each - 20 * each * 2 // 3])
+    vectors = np.where(np.arange(16) < 4, 0.3, 0.8) * draw.normal(size=(len(kinds), 16))
+    vectors[:, :4] += draw.normal(size=(20, 4))[kinds]
+    names = np.where((parts == "test") & (not same), "z", "k") + kinds.astype("U2").astype(object)
+    path = folder / "known.npz"
+    np.savez(path, embeddings=vectors.astype(np.float32), kind=names.astype("U3"), split=parts)
+    texts = [f"{name} said so {i}" for i, name in enumerate(names)]
+    lines = (",".join(row) for row in zip(texts, names, parts.tolist(), strict=True))
+    (folder / "known.csv").write_text("\n".join(["text,kind,split", *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["vectors", "texts"])
+@pytest.mark.parametrize(
+    ("same", "changes", "expected"),
+    [
+        (True, [], (5, "items", "best")),
+        (False, [], (4, "classes", "best")),
+        (True, ["data.folds_of=classes"], (4, "classes", "best")),
+        (True, ["data.folds=0"], (0, "classes", "last")),
+        (True, ["data.folds=3"], (3, "classes", "best")),
+        (True, ["data.folds=3", "data.folds_of=items"], (3, "items", "best")),
+    ],
+    ids=str,
+)
+def test_the_step_is_chosen_by_what_queries_are(
+    tmp_path: Path, kind: str, same: bool, changes: list[str], expected: tuple[int, str, str]
+) -> None:
+    path = known_classes(tmp_path, same=same).with_suffix(".npz" if kind == "vectors" else ".csv")
+    settings, summary = head_settings({"name": kind, "path": str(path), "levels": ["kind"]}, changes)
+    assert (settings.data.folds, settings.data.folds_of, settings.choosing.keep) == expected
+    assert ("as the queries are of trained classes" in summary) == (expected[1] == "items")
+    splits = load_splits(settings, None)
+    held_out = splits.evaluation.get("validation")
+    assert (held_out is not None) == (expected[0] > 0)
+    if held_out is not None:
+        shared = set(held_out.labels["kind"]) & set(splits.train.labels["kind"])
+        assert bool(shared) == (expected[1] == "items")
+        assert not set(held_out.ids) & set(splits.train.ids)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_head_that_helps_queries_of_trained_classes_is_kept(run_command: Call, tmp_path: Path) -> None:
+    known_classes(tmp_path, each=30)
+    quick = ("training.steps=80", "training.learning_rate=0.01", "evaluation.map_points=20", "evaluation.k=[1]")
+    code, out, _ = run_command("train", "--vectors", "known.npz", *(f"--set={one}" for one in quick))
+    assert code == 0
+    record = json.loads(Path("runs/known/record.json").read_text())
+    trained, raw = ({e["name"]: e for e in record["evaluation"]["seen"]}[name] for name in ("trained", "raw inputs"))
+    assert trained["levels"]["kind"]["recall@1"] > raw["levels"]["kind"]["recall@1"] + 0.1
+    assert record["choosing"]["step"] > 0
+    assert "how it does on others was not measured" in " ".join(out.split())
+    assert "how it does on others was not measured" in Path("runs/known/report.html").read_text()
+
+
+@pytest.mark.parametrize(("each", "alone"), [(6, True), (30, False)])
+def test_held_out_items_that_are_alone_are_looked_for_among_the_training_items(
+    tmp_path: Path, each: int, alone: bool
+) -> None:
+    path = known_classes(tmp_path, each=each)
+    settings, _ = head_settings({"name": "vectors", "path": str(path), "levels": ["kind"]})
+    splits = load_splits(settings, None)
+    selection = make_selection(settings.choosing, settings.evaluation, splits, seed=0)
+    assert (selection.known is not None) == alone
+    assert (settings.data.folds, settings.data.folds_of) == (5, "items")
+
+
+def test_folds_that_cannot_be_say_what_can(tmp_path: Path) -> None:
+    data = {"name": "vectors", "path": str(known_classes(tmp_path, each=3)), "levels": ["kind"]}
+    with pytest.raises(ValueError, match="0 to hold none out: got 1"):
+        head_settings(data, ["data.folds=1"])
+    with pytest.raises(ValueError, match=r"at least 4, .* set data.folds_of = \"classes\", or data.folds = 0"):
+        head_settings(data, ["data.folds=2", "data.folds_of=items"])
+    for remedy in (["data.folds_of=classes"], ["data.folds=0"]):
+        assert head_settings(data, remedy)[0]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from trivet.commands.audit.options import AuditOptions
 from trivet.commands.inputs import default_distance
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, Splits, load
+from trivet.datasets.equal_items import content_keys, row_keys
 from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
@@ -24,7 +24,7 @@ from trivet.metrics.folds import stratified_folds
 from trivet.metrics.points import Metric
 from trivet.models import Embedder, encoder_vectors, ngram_vectors, tokenize_of
 from trivet.runtime.arrays import Integers
-from trivet.runtime.progress import report, reporter
+from trivet.runtime.progress import reporter
 from trivet.runtime.text import counted, noun
 from trivet.training.class_sample import class_sample
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
@@ -35,7 +35,6 @@ TYPICAL = 10  # items of the median class from which on a label can be judged by
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
-PIXELS = 2**24  # values of pictures that are compared at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,7 @@ def read_items(request: AuditOptions) -> Items:
         distance=request.distance or default_distance(vectors),
         show=None if texts is None else lambda i: texts[i],
         texts=texts,
-        content=_digests(vectors.embeddings) if texts is None else _wordings(texts),
+        content=row_keys(vectors.embeddings) if texts is None else _wordings(texts),
         notes=tuple(notes),
         doubt=doubt,
     )
@@ -143,10 +142,6 @@ def first_level(vectors: Vectors, text: str) -> str:
 def _wordings(texts: Sequence[str]) -> list[Hashable]:
     """Equal for texts that differ in white space and capitals only, but never for blank ones."""
     return [" ".join(text.split()).casefold() or i for i, text in enumerate(texts)]
-
-
-def _digests(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
-    return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
 def _text_column(request: AuditOptions) -> str:
@@ -228,7 +223,7 @@ def _run_items(request: AuditOptions) -> Items:
         distance=distance,
         show=train.show,
         texts=texts,
-        content=_pictures(train) if texts is None else _wordings(texts),
+        content=content_keys([train]) if texts is None else _wordings(texts),
         notes=tuple(notes),
         doubt=doubt,
     )
@@ -258,16 +253,6 @@ def _raw_if_better(
         f"agree with the networks, {100 * theirs:.1f} % with the raw inputs, which judge the labels here. Vectors of a "
         "pretrained encoder may judge better."
     ]
-
-
-def _pictures(items: Dataset) -> list[Hashable]:
-    """Equal for items of the same pixels."""
-    digests: list[Hashable] = []
-    step = max(1, PIXELS // max(1, items.inputs.batch(np.arange(1)).numel()))
-    for start in range(0, len(items), step):
-        digests += _digests(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
-        report("comparing pictures", len(digests), len(items))
-    return digests
 
 
 def out_of_fold(

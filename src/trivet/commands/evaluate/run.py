@@ -34,6 +34,7 @@ from trivet.commands.evaluate.sets import (
     camera_options,
     check_same_items,
     cut_prefixes,
+    equal_vectors,
     in_order,
     junk_items,
     number_classes,
@@ -194,6 +195,7 @@ def _evaluate(
             protocol.queries_in_gallery = int((rows >= 0).sum())
             protocol.ids_alike = int(np.count_nonzero(rows != named))
         protocol.junk = sets.junk
+    notes += equal_vectors(sets, options.get("self_rows"))
     if sets.cameras:
         options |= camera_options(sets)
     if request.junk is not None:

@@ -10,6 +10,8 @@ import numpy as np
 
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
+from trivet.datasets.equal_items import COMPARED, equal_pairs, row_keys
+from trivet.datasets.splitting import TRAIN
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics.points import Metric
@@ -255,6 +257,35 @@ def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray 
         there = there[:0]
     same = [row for row in there if np.array_equal(queries.embeddings[row], gallery.embeddings[rows[row]])]
     return np.where(np.isin(np.arange(len(rows)), same), rows, -1)
+
+
+def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list[str]:
+    """Sentences on vectors that queries share with the gallery, or rows of one set with those of its split train.
+
+    Args:
+        self_rows: `(Q,)` the gallery item that each query is, -1 for none.
+    """
+    queries, gallery = sets.queries, sets.gallery
+    pairs = []
+    if gallery is not None:
+        others = np.arange(len(gallery))
+        others = others if self_rows is None else np.setdiff1d(others, self_rows)
+        pairs = [("", queries, gallery.select(others), "gallery item")]
+    elif queries.splits is not None and (trained := queries.splits == TRAIN).any():
+        pairs = [
+            (f"{name}: ", queries.select(queries.splits == name), queries.select(trained), "training item")
+            for name in np.unique(queries.splits[~trained]).tolist()
+        ]
+    level = list(queries.labels)[-1]
+    messages = []
+    for start, items, known, what in pairs:
+        if max(items.embeddings.nbytes, known.embeddings.nbytes) <= COMPARED:
+            first, second = (
+                (row_keys(side.embeddings), side.names(), side.labels[level].tolist()) for side in (items, known)
+            )
+            if message := equal_pairs(first, second, what):
+                messages.append(f"{start}{message} Equal ones are found first: leave out those that are the same item.")
+    return messages
 
 
 def positions_of(ids: np.ndarray, others: np.ndarray) -> np.ndarray:

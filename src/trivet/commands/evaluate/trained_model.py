@@ -68,6 +68,7 @@ def evaluate_run(
             splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
         record = run.record() or first_record(run.name, splits, "", config.recorded(), config.warnings)
+        record.warnings = [*dict.fromkeys([*record.warnings, *splits.warnings])]
         if record.status in ("running", "interrupted"):
             checkpoints = run.checkpoints()
             done = bool(checkpoints) and trained_to_the_end(

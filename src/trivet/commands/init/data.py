@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trivet.datasets.equal_items import COMPARED, content_keys, row_keys
 from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
@@ -25,7 +25,6 @@ from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.vector_columns import holds_vectors
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
-from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.progress import reporter
 
 LABELS = ("label", "class", "class_name", "category", "target", "intent", "species", "identity", "product", "pid")
@@ -33,8 +32,6 @@ TEXTS = ("text", "sentence", "utterance", "query", "question", "review", "descri
 FIRST = 1000  # rows that tell what a column holds
 NEARLY = 0.9  # of them at least
 SAMPLED_IMAGES = 500  # images that are opened
-HASHED = 2**28  # bytes of files of equal size that are compared
-ROWS = 2**26  # numbers of vectors that are compared
 GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
 
 
@@ -206,8 +203,8 @@ def _vectors(path: Path, labels: Sequence[str] | None) -> DetectedData:
     levels, main, guessed = _levels(source, labels, leave=("text",))
     data = {"name": "vectors", "path": str(path), "levels": list(levels)}
     notes = []
-    rows = np.asarray(source.vectors[: max(1, ROWS // source.vectors.shape[1])])
-    same = len(rows) - len({row.tobytes() for row in rows})
+    rows = source.vectors[: max(1, COMPARED // source.vectors[0].nbytes)]
+    same = len(rows) - len(set(row_keys(rows)))
     if same:
         notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
         notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
@@ -328,7 +325,8 @@ def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
     count = len(listing.ids)
     positions = np.unique(np.linspace(0, count - 1, min(count, SAMPLED_IMAGES)).astype(np.int64)).tolist()
     some = [listing.sources[position] for position in positions]
-    inputs = FileInputs(some, Frame(3, (64, 64)), np.arange(len(some)))
+    frame = Frame(3, (64, 64))
+    inputs = FileInputs(some, frame, np.arange(len(some)))
     broken = inputs.decode_all(0, reporter("looking at images"))[1]
     sides, grey = [], True
     for i, source in enumerate(some):
@@ -343,16 +341,7 @@ def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
             f"{listing.ids[positions[0]]} ({broken[0]})."
         )
     images = Images(len(some), {positions[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
-    same = _equal_files([source for source in listing.sources if isinstance(source, Path)])
+    keys = content_keys([listing.items(FileInputs(listing.sources, frame, np.arange(count), listing.boxes))])
+    same = count - len(set(keys))
     notes = () if not same else (f"Copies of other images, byte for byte: {same:,}.",)
     return replace(detected, listing=listing, images=images, notes=(*detected.notes, *notes))
-
-
-def _equal_files(paths: Sequence[Path]) -> int:
-    """Number of files that are copies of another, of those of equal size; 0 where these are too large to compare."""
-    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
-    often = Counter(sizes.values())
-    alike = [path for path, size in sizes.items() if often[size] > 1]
-    if sum(sizes[path] for path in alike) > HASHED:
-        return 0
-    return len(alike) - len(set(map(file_fingerprint, alike)))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tomli_w
 import torch
 
 from trivet.commands.init.data import DetectedData, Images, detect
-from trivet.commands.train.train_on_vectors import suited
+from trivet.commands.train.train_on_vectors import ITEM_FOLDS, suited
 from trivet.datasets import DataConfig, Splits, load
-from trivet.datasets.dataset import hold_out_fold
-from trivet.datasets.equal_items import distinct_texts, with_positive
+from trivet.datasets.dataset import hold_out_fold, holds_items_out
+from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
@@ -110,7 +110,7 @@ def propose(
         if detected.kind == "texts":
             _put_encoder(proposal, encoder)
         splits = _propose_for_vectors(proposal, data_root)
-        findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
+    findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
     _put_loss_for_singles(proposal, splits)
     settings = RunConfig.parse(proposal.values, source="init")
     check_before_data(settings)
@@ -258,11 +258,9 @@ def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
     data = proposal.values["data"]
     splits = load(DataConfig.parse(data, source="data"), data_root)
     values = suited({"data": data}, splits)
-    folds = values.pop("data").get("folds")
+    folds, of = (values["data"].get(key) for key in ("folds", "folds_of"))
     if folds is not None:
-        splits = hold_out_fold(splits, folds, 0)
-        why = f"one of {folds} folds of the training classes is held out, to choose the step by"
-        proposal.put("data", {"folds": folds}, why)
+        splits = _hold_out(proposal, splits, folds, of or "classes")
     usable = _counts(splits)
     if proposal.kind == "texts":  # of which a batch holds no two that are equal
         labels = splits.train.labels[splits.level]
@@ -278,7 +276,13 @@ def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
         raw = 'vectors of character n-grams: --encoder or model.name = "text:FOLDER" know meaning, see docs/texts.md'
     proposal.put("model", values["model"], f"a linear head that begins as {raw}")
     proposal.reasons["model.embedding_dim"] = "as long as the vectors; fewer begin as their projection"
-    _put_batch(proposal, usable, min(EASY, max(2, int(np.median(usable)))), HEAD_BATCH, holdout=folds is not None)
+    _put_batch(
+        proposal,
+        usable,
+        min(EASY, max(2, int(np.median(usable)))),
+        HEAD_BATCH,
+        holdout=folds is not None and of is None,
+    )
     proposal.put("loss", values["loss"], "this and the rest were chosen on CLINC150, BANKING77 and CUB")
     steps = "a minute; the step kept is the best of them"
     if "choosing" not in values:
@@ -301,12 +305,12 @@ def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Imag
     if images.num_decoded == detected.items:
         readable = np.setdiff1d(np.arange(detected.items), list(images.broken))
     splits = split_listing(config, detected.listing, readable)
+    splits = replace(splits, warnings=trained_and_evaluated(splits))
     choosable, folds = any(name in splits.evaluation for name in SPLITS), False
-    if not choosable and len(_counts(splits)) >= CHOOSABLE:
-        splits = hold_out_fold(splits, FOLDS, 0)
-        why = "a quarter of the training classes is held out, to choose the step by"
-        proposal.put("data", {"folds": FOLDS}, why)
-        choosable = folds = True
+    if not choosable and holds_items_out(splits):
+        splits, choosable = _hold_out(proposal, splits, ITEM_FOLDS, "items"), True
+    elif not choosable and len(_counts(splits)) >= CHOOSABLE:
+        splits, choosable, folds = _hold_out(proposal, splits, FOLDS, "classes"), True, True
     counts = _counts(splits)
     coarse = splits.level != list(detected.levels)[-1]
     _put_network(proposal, backbone)
@@ -327,6 +331,14 @@ def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Imag
     if choosable:
         proposal.put("choosing", {"keep": "best"}, "the best step; the start, if none is surely better")
     return splits
+
+
+def _hold_out(proposal: Proposal, splits: Splits, folds: int, of: Literal["classes", "items"]) -> Splits:
+    """The splits with a fold to choose the step by, which is put into the proposal."""
+    what = "the training classes" if of == "classes" else "the items of each class, as queries are of these classes,"
+    why = f"one of {folds} folds of {what} is held out, to choose the step by"
+    proposal.put("data", {"folds": folds} | ({"folds_of": of} if of == "items" else {}), why)
+    return hold_out_fold(splits, folds, 0, of)
 
 
 def _put_images(proposal: Proposal, images: Images, backbone: str | None) -> None:

@@ -244,6 +244,11 @@ def choice_line(record: RunRecord) -> str | None:
     else:
         text = f"{_capital(model)}: {measure} {_percent(later[-1].value)} {where}. The best is that of step "
         text += f"{number(best.step)}: {_percent(best.value)}, {before} training; it lies in model-best/."
+    if record.settings.get("data", {}).get("folds_of") == "items":
+        text += (
+            " Queries are of classes that are trained on; how it does on others was not measured, and is what "
+            'data.folds_of = "classes" chooses by.'
+        )
     if choice.known:
         text += f" In the table of {choice.split} its items are only among themselves."
     if choice.step == 0 and not last:

@@ -10,6 +10,7 @@ import numpy as np
 
 from trivet.config.base import overridden
 from trivet.datasets import DataConfig, Splits, load
+from trivet.datasets.dataset import holds_items_out
 from trivet.models import ModelConfig, TextNetworkConfig, tokenize_of
 from trivet.models.config import TEXT
 from trivet.training.checkpoint_selection import SPLITS
@@ -17,6 +18,7 @@ from trivet.training.config import RunConfig
 
 SOURCE = "the settings of trivet train --vectors or --texts"
 FEWER, FOLDS = 2, 4  # of the training classes, one of which is held out to choose the step; fewer where they are few
+ITEM_FOLDS = 5  # of the items of each class, where queries are of classes that are trained on
 ENOUGH, HOLDOUT_CLASSES = 8, 12  # training classes from which on there are FOLDS; how many are held out of many
 CLASSES, SAMPLES = 32, 8  # of a batch
 STEPS, EVERY = 200, 20  # optimiser steps, and those between two looks at the held-out classes
@@ -83,7 +85,13 @@ def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | 
     if "name" in requested.get("loss", {}):
         del values["loss"]
     choosable = any(name in splits.evaluation for name in SPLITS)
-    if not choosable and classes >= 2 * FEWER:
+    of = data.get("folds_of") or ("items" if holds_items_out(splits) else "classes")
+    if choosable or folds is not None:
+        pass
+    elif of == "items":
+        values["data"] |= {"folds": ITEM_FOLDS, "folds_of": "items"}
+        choosable = True
+    elif classes >= 2 * FEWER:
         folds = max(FOLDS, round(classes / HOLDOUT_CLASSES)) if classes >= ENOUGH else FEWER
         values["data"]["folds"] = folds
         classes -= -(-classes // folds)
@@ -106,7 +114,11 @@ def _summary(settings: RunConfig, width: int) -> str:
         network = f"A linear head of {model.embedding_dim} dimensions that begins as {begins}"
     chosen = "the last step is kept"
     if settings.choosing.keep == "best":
-        split = "the split val" if folds is None else f"one of {folds} folds of the training classes, held out"
+        split = "the split val"
+        if folds and settings.data.folds_of == "items":
+            split = f"one of {folds} folds of the items of each class, held out, as the queries are of trained classes"
+        elif folds:
+            split = f"one of {folds} folds of the training classes, held out"
         chosen = f"the step is chosen by {split}"
     steps, epochs = settings.training.steps, settings.training.epochs
     length = f"{steps} steps" if epochs is None else f"{epochs} epochs"
