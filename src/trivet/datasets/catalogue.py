@@ -99,13 +99,13 @@ def load(
     else:
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
     of_texts = isinstance(config, texts.TextsConfig)
-    whole, splits = splits, with_validation_fold(splits, config)
+    unfolded, splits = splits, with_validation_fold(splits, config)
     if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
             f"{splits.train.inputs.shape}; remove it."
         )
-    splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(whole, texts=of_texts)))
+    splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(unfolded, texts=of_texts)))
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
     if decisions is not None:

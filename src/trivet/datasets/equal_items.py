@@ -26,24 +26,24 @@ VALUES = 2**22  # that are compared at once
 SAMPLE = 4096  # bytes from the middle of files of equal size, before these are read as a whole
 
 
-def content_keys(parts: Sequence[Dataset], *, texts: bool = False) -> list[Hashable]:
+def content_keys(datasets: Sequence[Dataset], *, texts: bool = False) -> list[Hashable]:
     """A value for each item of some data sets, one after the other, which equal items share.
 
     Args:
-        parts: of one kind; images in files are compared by their bytes and boxes, others by their pixels.
+        datasets: of one kind; images in files are compared by their bytes and boxes, others by their pixels.
         texts: whether what the items show is the text that they are.
     """
     if texts:
-        return [items.show(i) for items in parts for i in range(len(items))]
+        return [items.show(i) for items in datasets for i in range(len(items))]
     keys: list[Hashable] = []
-    files = [inputs for items in parts if isinstance(inputs := items.inputs, FileInputs)]
-    if len(files) == len(parts):
+    files = [inputs for items in datasets if isinstance(inputs := items.inputs, FileInputs)]
+    if len(files) == len(datasets):
         keys += file_keys([inputs.sources[row] for inputs in files for row in inputs.rows.tolist()])
         if all(inputs.boxes is not None for inputs in files):
             boxes = [tuple(box) for inputs in files for box in np.asarray(inputs.boxes)[inputs.rows].tolist()]
             keys = list(zip(keys, boxes, strict=True))
         return keys
-    for items in parts:
+    for items in datasets:
         if isinstance(items.inputs, VectorInputs):
             keys += row_keys(items.inputs.vectors[row] for row in items.inputs.rows.tolist())
             continue
@@ -102,25 +102,25 @@ def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, 
     Args:
         texts: as in `content_keys`.
     """
-    parts = {"": splits.train, **splits.evaluation}
+    datasets = {"": splits.train, **splits.evaluation}
     inputs = splits.train.inputs
     large = isinstance(inputs, VectorInputs) and inputs.vectors.nbytes > COMPARED
     if not isinstance(inputs, RowInputs) or (large and not texts):
         return ()
-    keys = content_keys(list(parts.values()), texts=texts)
-    ends = np.cumsum([len(items) for items in parts.values()]).tolist()
-    labels = {part: _class_names(items, splits.level) for part, items in parts.items()}
+    keys = content_keys(list(datasets.values()), texts=texts)
+    ends = np.cumsum([len(items) for items in datasets.values()]).tolist()
+    labels = {split: _class_names(items, splits.level) for split, items in datasets.items()}
     messages = []
-    for (part, items), start, end in list(zip(parts.items(), [0, *ends], ends, strict=False))[1:]:
+    for (split, items), start, end in list(zip(datasets.items(), [0, *ends], ends, strict=False))[1:]:
         message = equal_pairs(
-            (keys[start:end], items.ids, labels[part]),
+            (keys[start:end], items.ids, labels[split]),
             (keys[: ends[0]], splits.train.ids, labels[""]),
             "training item",
             [str(items.show(i)) for i in range(len(items))] if texts else None,
         )
         if message:
             messages.append(
-                f"{part}: {message} A network knows them by heart: leave them out of one part to measure what it "
+                f"{split}: {message} A network knows them by heart: leave them out of one part to measure what it "
                 "makes of others."
             )
     return tuple(messages)
@@ -152,8 +152,8 @@ def equal_pairs(
     if not equal:
         return ""
     torn = sum(items[2][i] not in classes[items[0][i]] for i in equal)
-    shown = [_short(items[1][i] if texts is None else texts[i]) for i in equal[:LISTED]]
-    pairs = [f"{text} ({what} {others[1][first[items[0][i]]]})" for text, i in zip(shown, equal, strict=False)]
+    examples = [_short(items[1][i] if texts is None else texts[i]) for i in equal[:LISTED]]
+    pairs = [f"{text} ({what} {others[1][first[items[0][i]]]})" for text, i in zip(examples, equal, strict=False)]
     more = f", {torn} of them of another class" if torn else ""
     return (
         f"{len(equal):,} of {counted(len(items[0]), 'item')} {'equals' if len(equal) == 1 else 'equal'} a {what}"
