@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from tests.ended import End, ended_at, every_moment
 from trivet.io.atomic_files import (
     atomic_file,
     atomic_folder,
+    claimed,
     commit_new,
     filled_folder,
     locked_folder,
+    partial_folder,
     recover,
+    shared_folder,
     write_atomic,
 )
 from trivet.io.overwrite_guard import OutputFolder, check_outputs
@@ -51,7 +55,8 @@ NEW = {"mark": "new", "folder/more": "new"}
 
 
 @pytest.mark.parametrize(
-    ("end", "force"), [("killed", False), ("killed", True), ("interrupted", True), ("disk full", True)]
+    ("end", "force"),
+    [("killed", False), ("killed", True), ("interrupted", True), ("disk full", True), ("signalled", True)],
 )
 def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: bool, old: Path, tmp_path: Path) -> None:
     path = tmp_path / "out"
@@ -187,3 +192,39 @@ def test_a_partial_file_does_not_make_a_folder_foreign(tmp_path: Path) -> None:
     with filled_folder(path, KIND, mark="mark", what="a thing", force=False, ended=lambda: False):
         fill(path, "new")
     assert content(path) == {**NEW, ".lock": ""}
+
+
+def _built(path: Path) -> None:
+    with atomic_folder(path, KIND, mark="mark", what="a thing", force=False) as new:
+        (new / "mark").touch()
+
+
+def _filled(path: Path) -> None:
+    with filled_folder(path, KIND, mark="mark", what="a thing", force=False, ended=(path / "mark").exists):
+        (path / "mark").touch()
+
+
+def _in_parts(path: Path) -> None:
+    with partial_folder(path) as folder:
+        (folder / "first").touch()
+
+
+def _claimed(path: Path) -> None:
+    with claimed(path) as mine:
+        assert mine
+
+
+def _shared(path: Path) -> None:
+    with shared_folder(path, lambda alone: None):
+        (path / "mark").touch()
+
+
+@pytest.mark.parametrize("work", [_built, _filled, _in_parts, _claimed, _shared])
+def test_ctrl_c_at_any_line_leaves_no_lock_and_no_empty_folder(work: Callable[[Path], None], tmp_path: Path) -> None:
+    path, moments = tmp_path / "out", 0
+    for moment in every_moment("signalled", lambda: work(path), lambda: clean(path)):
+        moments = moment
+        left = {item.name for item in tmp_path.iterdir()}
+        finished = (tmp_path / ".out.trivet-parts" / "first").exists()  # parts stay, to be gone on with
+        assert left <= ({".out.trivet-parts"} if finished else {"out"} if (path / "mark").exists() else set())
+    assert moments > 10

@@ -33,6 +33,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trivet.runtime.signals import undisturbed
+
 LOCK = ".lock"
 REPLACED, EARLIER, MOVING, DROPPED = (f".trivet-{name}" for name in ("replaced", "earlier", "moving", "dropped"))
 INSIDE = frozenset((LOCK, REPLACED, EARLIER, MOVING, DROPPED))
@@ -93,15 +95,17 @@ def scratch_folder(path: Path) -> Iterator[Path]:
     """An empty folder beside `path` for the block, which is gone after it; InUseError if another process has one."""
     path = path.resolve()
     new, _, lock = _sibling_paths(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end."):
+    with _locked(lock, f"only one process may make a folder: {path} is being made; wait for it to end.", remove=True):
         try:
             _recover_siblings(path)
             new.mkdir()
             yield new
+        except OSError as error:  # such as of a full disk, which names no file
+            if error.filename is not None or error.errno is None:
+                raise
+            raise OSError(error.errno, error.strerror, str(path)) from error
         finally:
             _recover_siblings(path, logging.DEBUG)
-            lock.unlink()
 
 
 @contextmanager
@@ -133,7 +137,6 @@ def partial_folder(path: Path) -> Iterator[Path]:
         InUseError: if another process is writing the file.
     """
     folder = path.resolve().with_name(f".{path.name}.trivet-parts")
-    folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
         done = False
         try:
@@ -163,8 +166,6 @@ def filled_folder(
     """
     path = path.resolve()
     _check_kind(path, names, mark=mark, what=what)
-    made = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
     with locked_folder(path, names, what=what, ended=ended):
         if not force:
             _check_new(path, names, what, go_on)
@@ -175,8 +176,6 @@ def filled_folder(
             _recover_within(path)
             if (path / EARLIER).exists() and not ended():
                 log.warning(f"what {path} held before is kept in {path / EARLIER} until this has ended")
-            if made and not _content(path):
-                shutil.rmtree(path)
 
 
 def commit_new(path: Path) -> None:
@@ -215,32 +214,44 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
             with False in any case, once others may come. It raises if the folder cannot be shared.
     """
     path = path.resolve()
-    path.mkdir(parents=True, exist_ok=True)
-    handle = None
-    try:
-        while handle is None:
-            if (handle := _lock(path / LOCK)) is not None:
-                prepare(True)
-                _flock(handle, fcntl.LOCK_SH)
-            elif (handle := _lock(path / LOCK, fcntl.LOCK_SH)) is None:
-                time.sleep(0.02)  # another is at `prepare`
-        prepare(False)
-        yield
-    finally:
+    lock = path / LOCK
+
+    def begin() -> tuple[int | None, bool]:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = _lock(lock)
+        return (_lock(lock, fcntl.LOCK_SH), False) if handle is None else (handle, True)
+
+    def end(begun: tuple[int | None, bool]) -> None:
+        handle = begun[0]
+        if handle is not None and not _content(path) and _flock(handle, fcntl.LOCK_EX):
+            lock.unlink()
+            path.rmdir()
         _release(handle)
+
+    while True:
+        with undisturbed(begin, end) as (handle, alone):
+            if handle is not None:
+                if alone:
+                    prepare(True)
+                    _flock(handle, fcntl.LOCK_SH)
+                prepare(False)
+                yield
+                return
+        time.sleep(0.02)  # another is at `prepare`
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[bool]:
     """Try to claim the file `path` for this process until the block ends, also by death; yields whether it did."""
     lock = path.with_name(f".{path.name}.trivet-lock")
-    handle = _lock(lock)
-    try:
-        yield handle is not None
-    finally:
+
+    def end(handle: int | None) -> None:
         if handle is not None:
             lock.unlink(missing_ok=True)
         _release(handle)
+
+    with undisturbed(lambda: _lock(lock), end) as handle:
+        yield handle is not None
 
 
 def recover(path: Path) -> None:
@@ -251,9 +262,8 @@ def recover(path: Path) -> None:
     path = path.resolve()
     try:
         if any(item.exists() for item in _sibling_paths(path)):
-            with _locked(lock := _sibling_paths(path)[2], "in use"):
+            with _locked(_sibling_paths(path)[2], "in use", remove=True):
                 _recover_siblings(path)
-                lock.unlink()
         if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
             with _locked(path / LOCK, "in use"):
                 _recover_within(path)
@@ -371,15 +381,31 @@ def _is_left(file: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, in_use: str) -> Iterator[None]:
-    """Hold a lock file, which is made if needed; InUseError `in_use` if another process holds it."""
-    handle = _lock(path)
-    if handle is None:
-        raise InUseError(in_use)
-    try:
-        yield
-    finally:
+def _locked(path: Path, in_use: str, *, remove: bool = False) -> Iterator[None]:
+    """Hold a lock file, which is made if needed; InUseError `in_use` if another process holds it.
+
+    Args:
+        remove: the file goes with the lock, and not only with a folder that was made for it and holds nothing else.
+    """
+    folder = path.parent
+    made = not folder.exists()
+
+    def begin() -> int | None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _lock(path)
+
+    def end(handle: int | None) -> None:
+        unused = made and handle is not None and folder.is_dir() and not _content(folder)
+        if handle is not None and (remove or unused):
+            path.unlink(missing_ok=True)
+        if unused and not any(folder.iterdir()):
+            folder.rmdir()
         _release(handle)
+
+    with undisturbed(begin, end) as handle:
+        if handle is None:
+            raise InUseError(in_use)
+        yield
 
 
 def _lock(path: Path, how: int = fcntl.LOCK_EX, *, create: int = os.O_CREAT) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import logging
 import re
 import warnings
@@ -107,6 +108,8 @@ def write_onnx(graph: Graph, file: Path) -> None:
                 verbose=False,
             )
             program.save(file, external_data=size > EMBEDDED_WEIGHTS)
+    except OSError:
+        raise
     except Exception as error:  # what a network can do wrong here, torch and onnxscript raise in many kinds
         if missing := re.search(
             r"No (?:ONNX function|decompositions?).*?OpOverload\(op='([^']+)'", _chained_text(error), re.S
@@ -124,12 +127,14 @@ def write_torch(graph: Graph, file: Path) -> None:
     Raises:
         ValueError: if the network cannot be written so.
     """
+    sink = io.BytesIO()  # onto a full disk torch's own writer ends the process
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(graph.network, graph.example, dynamic_shapes=graph.dynamic)
-            torch.export.save(program, file)
+            torch.export.save(program, sink)
     except Exception as error:  # what a network can do wrong here, torch raises in many kinds
         raise _untraced(error, "torch.export") from None
+    file.write_bytes(sink.getbuffer())
 
 
 def onnx_runner(file: Path, inputs: Sequence[str]) -> Runner:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save as serialised
 from torch import nn
 
@@ -24,11 +26,15 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
 
     Raises:
         ModuleNotFoundError: if transformers is not installed.
+        OSError: if the folder cannot be written.
     """
     network: Any = model.encoder.network
     width = network.config.hidden_size
     with quiet(load("transformers")):
-        network.save_pretrained(folder)  # config.json and model.safetensors
+        try:
+            network.save_pretrained(folder)  # config.json and model.safetensors
+        except SafetensorError as error:  # of a full disk
+            raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder)) from None
     _write_tokenizer(model, folder)
     _json(folder / "sentence_bert_config.json", {"max_seq_length": model.tokenizer.max_tokens, "do_lower_case": False})
     prefix = model.tokenizer.prefix

@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 # How launchers tell each process how many there are, and which of them it is. SLURM_NTASKS is no such number: it is
 # set for a script that starts one process as well.
 COUNTS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 MEETING = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+Begun = TypeVar("Begun")
 
 
 class LostError(RuntimeError):
@@ -36,21 +39,57 @@ class ProcessRank(NamedTuple):
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Ctrl-C, a termination, a terminal that closes; without those that are ignored, as by `nohup`."""
+    """Ctrl-C, a termination, a terminal that closes; without those that are ignored, as by `nohup`, or not Python's."""
     known = (getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-    return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
+    return [number for number in known if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 @contextmanager
-def handled_signals(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Calls a function at each ending signal in the block; in a thread, to which none comes, it changes nothing."""
+def handled_signals(
+    handle: Callable[[int, FrameType | None], object],
+) -> Iterator[dict[signal.Signals, Any]]:
+    """Calls a function at each ending signal in the block; in a thread, to which none comes, it changes nothing.
+
+    Yields the handlers that it replaces.
+    """
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handle) for number in ending_signals()} if main else {}
     try:
-        yield
+        yield before
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed(begin: Callable[[], Begun], end: Callable[[Begun], None]) -> Iterator[Begun]:
+    """What `begin` gives, for the block, and `end` with it after the block; ending signals come in the block alone.
+
+    So nothing is begun that is not ended, whenever Ctrl-C is pressed.
+    """
+    received: list[int] = []
+
+    def receive(number: int, _: FrameType | None) -> None:
+        received.append(number)
+
+    try:
+        with handled_signals(receive) as handlers:
+            begun = begin()
+            try:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                while received:
+                    signal.raise_signal(received.pop())
+                yield begun
+                for number in handlers:
+                    signal.signal(number, receive)
+            finally:
+                for number in handlers:  # of a second signal, if the block ended by one
+                    signal.signal(number, receive)
+                end(begun)
+    finally:
+        while received:
+            signal.raise_signal(received.pop())
 
 
 def member_of(environment: Mapping[str, str]) -> ProcessRank | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +20,7 @@ from tests.commands.conftest import Call
 from torch import Tensor, nn
 
 from trivet.commands.export import run as export
+from trivet.commands.main import main
 from trivet.commands.train.run import train
 from trivet.models import load_model
 from trivet.models.graphs import Graph, make_feed, make_graph, write_onnx, write_torch
@@ -217,6 +221,37 @@ def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone
     monkeypatch.setattr(export, "preprocessing", stop)
     with pytest.raises(KeyboardInterrupt):
         export.export_run(run, to, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("room", [100, 4000])
+@pytest.mark.parametrize("to", [*GRAPHS, "safetensors", "sentence-transformers"])
+def test_a_full_disk_ends_in_a_sentence(to: Any, room: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Files of that many bytes and no more can be written; the process ends by itself."""
+    needs(to)
+    run = request.getfixturevalue("texts" if to == "sentence-transformers" else "images")
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writable, 2)
+        sys.stderr = os.fdopen(writable, "w", buffering=1)
+        torch.set_num_threads(1)
+        sys.argv = ["trivet", "export", str(run), "--to", to, "-o", str(tmp_path / "out")]
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        try:
+            main()
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        os._exit(99)
+    os.close(writable)
+    with os.fdopen(readable) as errors:
+        said = errors.read().splitlines()[-1]
+    _, status = os.waitpid(child, 0)
+    assert os.WIFEXITED(status)
+    assert os.WEXITSTATUS(status) == 2
+    assert re.fullmatch(r"trivet: .*out.* must be readable and writable: File too large.*; free disk space.*", said)
     assert list(tmp_path.iterdir()) == []
 
 
