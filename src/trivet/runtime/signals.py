@@ -63,7 +63,7 @@ def handled_signals(
 
 @contextmanager
 def undisturbed(begin: Callable[[], Begun], end: Callable[[Begun], None]) -> Iterator[Begun]:
-    """What `begin` gives, for the block, and `end` with it after the block; ending signals come in the block alone.
+    """Begin something for the block, and end it after the block; ending signals come in the block alone.
 
     So nothing is begun that is not ended, whenever Ctrl-C is pressed.
     """
