@@ -57,6 +57,7 @@ class Case:
         references: whether further ones are given, which all processes share; with ids, some are rows of the batch.
         seed: of the embeddings.
         alone: how many of the first rows are of a class of their own each.
+        copies: how many different rows there are, each several times and in several classes; None for all.
     """
 
     counts: list[int]
@@ -66,6 +67,7 @@ class Case:
     block_size: int | None = None
     seed: int = 0
     alone: int = 0
+    copies: int | None = None
 
     @property
     def size(self) -> int:
@@ -85,7 +87,8 @@ class Case:
 
     @property
     def embeddings(self) -> Tensor:
-        return self.normal(self.size, 4, seed=self.seed)
+        rows = self.normal(self.size, 4, seed=self.seed)
+        return rows if self.copies is None else rows[torch.arange(self.size) % self.copies]
 
     @property
     def others(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,19 +135,17 @@ def outcome(
 def alone(loss: trivet.EmbeddingLoss, case: Case) -> Outcome:
     """One process that holds the whole batch."""
     embeddings = case.embeddings.requires_grad_()
-    if not case.references:
-        value = loss(embeddings, case.labels, ids=case.items if case.ids else None)
-        return outcome(loss, value, embeddings, None, None)
-    others, labels, items = case.others
-    others.requires_grad_()
-    ids = case.items if case.ids else torch.arange(case.size)
+    others, labels, items = case.others if case.references else (None, None, None)
+    if others is not None:
+        others.requires_grad_()
     value = loss(
         embeddings,
         case.labels,
-        ids=ids,
-        references=torch.cat([embeddings, others]),
-        reference_labels=torch.cat([case.labels, labels]),
-        reference_ids=torch.cat([ids, items if case.ids else 1000 + torch.arange(len(others))]),
+        ids=case.items if case.ids else None,
+        references=others,
+        reference_labels=labels,
+        reference_ids=items if case.ids else None,
+        with_batch=case.references,
     )
     return outcome(loss, value, embeddings, others, None)
 
@@ -411,6 +412,16 @@ def every_reduction(crew: Crew) -> None:
             for reduction, further in product(LOSSES[name].reductions, [False, True])
         ]
         compare(crew, make, cases)
+
+
+@check_of_two
+def copies_in_several_processes(crew: Crew) -> None:
+    """Distances of 0 between rows of different classes, of which a root makes much."""
+    cases = [
+        (options, Case(COUNTS[: crew.size], ids=seed % 2 > 0, references=seed % 3 > 0, seed=seed, copies=4))
+        for options, seed in product(PAIRS[4:8], range(12))
+    ]
+    compare(crew, lambda **o: triplet(variant="pn", distance="euclidean", margin=1.5, **o), cases)
 
 
 @check

@@ -22,8 +22,8 @@ class NPairLoss(EmbeddingLoss):
 
         log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)),
 
-    plus l2_weight times the mean of |x|^2 over the batch, and over the references that are no item of it. Rows of a
-    memory, which are constants, do not count.
+    plus l2_weight times the mean of |x|^2 over the batch, and over the references that are no item of it. References
+    that come after the batch, as a memory's or with `gather`, do not count.
 
     Args:
         temperature: of the difference of dot products, > 0; 1 in the paper. With normalize=True and 0.1 it is InfoNCE

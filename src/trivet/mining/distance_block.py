@@ -136,7 +136,7 @@ class DistanceBlock(BlockLabels):
         if exact:
             return RoundedDistances(self.to_negatives, None, self.label_column, 0.0)
         # Of the rows, not of this block: a block that is part of itself would outlive the next ones.
-        pairs = partial(_squared_of_pairs, self._rows, self._batch.references)
+        pairs = partial(squared_of_pairs, self._rows, self._batch.references)
         return RoundedDistances(self.to_negatives, pairs, *self._batch.products.bounds(*self._span))
 
     def _product(self) -> Tensor:
@@ -216,10 +216,10 @@ def with_values(differentiable: Tensor, exact: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _squared_of_pairs(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
+def squared_of_pairs(anchors: Tensor, references: Tensor, rows: Tensor, others: Tensor) -> Tensor:
     """Squared distances `(K,)` of these rows of the anchors to these references, by differences."""
     step = max(1, device.numbers_at_once(anchors, cached=DIFFERENCES_AT_ONCE) // anchors.shape[1])
     if len(rows) > step:
         chunks = (slice(start, start + step) for start in range(0, len(rows), step))
-        return torch.cat([_squared_of_pairs(anchors, references, rows[chunk], others[chunk]) for chunk in chunks])
+        return torch.cat([squared_of_pairs(anchors, references, rows[chunk], others[chunk]) for chunk in chunks])
     return row_sums(_squares(references.index_select(0, others), anchors.index_select(0, rows)))

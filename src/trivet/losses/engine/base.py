@@ -181,7 +181,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             values: Tensor = getattr(self, self.parameter)
             value = value + parameter_penalty(values, batch, self.parameters_per, self.parameter_weight, gather)
         if self.norm_weight:
-            others = None if references is None or with_batch else references.to(value.dtype)
+            others = None if references is None or with_batch or gather else references.to(value.dtype)
             value = value + norm_penalty(embeddings.to(value.dtype), others, batch, self.norm_weight, gather)
         return value
 

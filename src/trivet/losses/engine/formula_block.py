@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from trivet.distances import ProductGradients, device, distances_between, from_squared, squared_distances
+from trivet.distances import ProductGradients, Products, device, distances_between, from_squared
+from trivet.distances.exact_order import RoundedDistances
 from trivet.mining.batch import Batch
 from trivet.mining.distance_block import (
     DIFFERENCES_AT_ONCE,
@@ -18,6 +20,7 @@ from trivet.mining.distance_block import (
     DistanceBlock,
     differences_to,
     squared_differences,
+    squared_of_pairs,
     with_values,
 )
 from trivet.mining.index_tuples import IndexTuples
@@ -141,11 +144,20 @@ class FormulaBlock(DistanceBlock):
     def between_all(self, columns: Tensor) -> Tensor:
         """Distances `(B, S, M)` between the references of each slot and all references, in the loss's distance."""
         rows = self.references[columns].flatten(0, 1)
-        squared = squared_distances(rows, self.references)
-        if self._batch.exact:
-            with torch.no_grad():
+        products = Products(rows, self.references)
+        squared = products.squared_distances(0, len(rows))
+        with torch.no_grad():
+            if self._batch.exact:
                 exact = squared_differences(rows, self.references, None)
-            squared = with_values(squared, exact)
+            elif self.distance == "euclidean" and not torch.compiler.is_compiling():
+                # A root multiplies what rounding makes of a distance of 0.
+                pairs = partial(squared_of_pairs, rows, self.references)
+                rounded = RoundedDistances(squared.detach().clone(), pairs, *products.bounds(0, len(rows)))
+                rounded.settle(rows.new_zeros(len(rows), 1))
+                exact = rounded.values
+            else:
+                exact = None
+        squared = squared if exact is None else with_values(squared, exact)
         return from_squared(squared, self.distance).reshape(*columns.shape, self.size)
 
     def add_gradients(self, total: Tensor, parameters: Sequence[Tensor], sums: Gradients) -> None:

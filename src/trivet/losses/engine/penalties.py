@@ -32,18 +32,21 @@ def parameter_penalty(
 def norm_penalty(
     embeddings: Tensor, references: Tensor | None, batch: Batch, weight: float, gather: bool | dist.ProcessGroup
 ) -> Tensor:
-    """The weight times the mean squared norm of the rows `(N, d)`, `(M, d)` as given, each item of the batch once."""
+    """The weight times the mean squared norm of the rows `(N, d)`, `(M, d)` as given, each item of the batch once.
+
+    Args:
+        references: those of the batch; None where they are none of its own, as with several processes.
+    """
     squares = embeddings.square().sum(dtype=torch.float64)  # finite where the mean is
     count = torch.full_like(squares, len(embeddings))
     if gather:
         group = None if isinstance(gather, bool) else gather
         squares, count = (sum_over_processes(value, group=group) for value in (squares, count))
     if references is not None:
-        ids, items = batch.reference_ids, batch.with_all_anchors().ids
+        ids, items = batch.reference_ids, batch.ids
         others = torch.ones(len(references), dtype=torch.bool, device=references.device)
         if ids is not None and items is not None:
-            others = ~torch.isin(ids[len(ids) - len(references) :], items)
-        of_others = (references.square().sum(dim=1, dtype=torch.float64) * others).sum()
-        squares = squares + (local_share(of_others, gather) if gather else of_others)
+            others = ~torch.isin(ids, items)
+        squares = squares + (references.square().sum(dim=1, dtype=torch.float64) * others).sum()
         count = count + others.sum()
     return (weight * squares / count.clamp_min(1)).to(embeddings.dtype)
