@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from tests.label_noise.test_estimate import clusters, overlapping
 
 from trivet.label_noise import estimate_noise, find_suspects, pair_flip, symmetric
-from trivet.label_noise.estimate import BEYOND, EVENLY_BEYOND, _first_fit, _least
+from trivet.label_noise.estimate import BEYOND, EVENLY_BEYOND, _first_fit, _least, judge
 from trivet.label_noise.neighbourhoods import LabelledPoints
 from trivet.label_noise.posterior import drawn_columns, fit_overlap
-from trivet.label_noise.redraws import deep_shares, overlap_excess, simulated_share
+from trivet.label_noise.redraws import _slope, deep_shares, overlap_excess, redrawn_mistakes
+from trivet.label_noise.suspects import _probabilities
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -104,11 +106,37 @@ def test_the_share_of_the_lower_end_that_is_wrong_in_redraws() -> None:
     setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
     around, views, first = _first_fit(setting, None, 0)
     for least, end, share in ((0.2, 0.8, 0.25), (0.1, 0.8, 0.125), (0.2, 0.1, 1.0)):
-        found = simulated_share(setting, around, views, first, least, lambda *_, end=end: end, 0)
-        assert found == pytest.approx(share, abs=0.06)
+        found = redrawn_mistakes(setting, around, views, first, least, lambda *_, end=end: end, 0)
+        assert found.share == pytest.approx(share, abs=0.06)
+        assert 0 < found.slope <= 1
     read = []
-    simulated_share(setting, around, views, first, 0.2, lambda *given: read.append(_least(*given)) or 0.2, 0)
+    redrawn_mistakes(setting, around, views, first, 0.2, lambda *given: read.append(_least(*given)) or 0.2, 0)
     assert read == pytest.approx([0.2, 0.2], abs=0.15)
+
+
+@pytest.mark.parametrize(("slope", "wanted"), [(0.5, 0.5), (1.0, 1.0), (3.0, 1.0)])
+def test_the_slope_of_log_odds_is_that_of_a_logistic_regression(slope: float, wanted: float) -> None:
+    random = np.random.default_rng(0)
+    odds = random.normal(-3, 4, 20_000)
+    wrong = random.random(len(odds)) < 1 / (1 + np.exp(-slope * odds - 0.7))
+    assert _slope(odds, wrong) == pytest.approx(wanted, abs=0.05)
+    assert _slope(np.append(odds, -np.inf), np.append(wrong, [False])) == pytest.approx(wanted, abs=0.05)
+    assert _slope(odds, np.zeros(len(odds), bool)) == 1
+
+
+def test_probabilities_of_few_items_are_no_surer_than_in_redraws() -> None:
+    points, truth = clusters(20, 45, apart=3.0)
+    labels = pair_flip(truth, 0.2, generator=1).labels
+    analysis = judge(points, labels, None, None, 0, "euclidean")
+    assert 0.5 < analysis.noise.slope < 0.95
+    found = find_suspects(points, labels, distance="euclidean")
+    surer = replace(analysis, noise=replace(analysis.noise, slope=1.0))
+    before, *_, doubt = _probabilities(surer, 0.0)
+    assert found.probability_wrong.mean() == pytest.approx(before.mean(), abs=1e-6)
+    assert found.order.tolist() == np.argsort(-doubt, kind="stable").tolist()
+    odds = [np.log(each / (1 - each)) for each in (found.probability_wrong, before)]
+    spreads = [each[np.abs(each) < 20].std() for each in odds]
+    assert spreads[0] == pytest.approx(analysis.noise.slope * spreads[1], rel=0.05)
 
 
 def test_equal_rows_with_other_labels_alone_call_no_label_wrong() -> None:

@@ -14,7 +14,7 @@ from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
 from trivet.label_noise.duplicates import conflicting, intrinsic_dimension
 from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, Neighborhoods, find_neighborhoods
 from trivet.label_noise.posterior import Posterior, fit_posterior
-from trivet.label_noise.redraws import overlap_excess, simulated_share
+from trivet.label_noise.redraws import overlap_excess, redrawn_mistakes
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -52,6 +52,8 @@ class NoiseEstimate:
         reason: why there is no rate, and what to do, in a sentence; empty if estimated.
         least: the share of labels that overlap does not explain: the lower end without its errors or, where that is 0,
             without those of overlap; the rate, if estimated.
+        slope: by which the log odds of `find_suspects` are multiplied, in (0, 1]: below 1 where labels that are redrawn
+            on this embedding show that a fit is surer than right.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
         surest: a 95 % interval of the share of labels that disagree where the embedding is surest, for sampling only.
         transition: `(C, C)`, T[i, j] = P(observed j | true i); rows add up to 1. None for over 1,000 classes.
@@ -65,6 +67,7 @@ class NoiseEstimate:
     interval: tuple[float, float] | None
     reason: str
     least: float
+    slope: float
     agreement: float
     surest: tuple[float, float]
     transition: Floats | None
@@ -120,7 +123,8 @@ def estimate_noise(
     then counts as 0, for embeddings put as many right labels deep into another class.
 
     With fewer than 60 items in a class on average, of fewer than 5,000, labels are simulated on this embedding
-    (`redraws.simulated_share`): the lower end is multiplied by the share of it that was wrong there.
+    (`redraws.redrawn_mistakes`): the lower end is multiplied by the share of it that was wrong there, and the log odds
+    of `find_suspects` by the slope that is right there.
 
     Of fewer than 500 items, classifiers are surer than they should be. There the lower end is 0 unless about as many
     of the deepest disagree as of all, or four fifths as many, and judges of half of the items name the same classes of
@@ -236,9 +240,10 @@ def _verdict(
         sure = overlap_excess(setting, seed) > (EVENLY_BEYOND if even else BEYOND)
     settled = sure and near
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
-    low = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0
+    low, slope = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
     if sure and not settled and low > FLOOR and items < min(EACH * count, MOST_SIMULATED):
-        least *= simulated_share(setting, around, unweighted, first, least, _least, seed)
+        found = redrawn_mistakes(setting, around, unweighted, first, least, _least, seed)
+        least, slope = least * found.share, found.slope
         low = min(low, least)
     if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
         least = max(0.0, min(least, float(_wilson(deep, anchors)[0]) - overlap))
@@ -284,6 +289,7 @@ def _verdict(
         interval=interval,
         reason=reason,
         least=least,
+        slope=slope,
         agreement=agreement,
         surest=(float(surest[0]), float(surest[1])),
         transition=model.transition,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ ITEMS, PER_CLASS, AXES = 2000, 20, 128  # items and principal axes that labels a
 SEARCHES, REDRAWS, SIMULATED = 4, 12, 2
 MOST = 0.9  # share of the labels of a class that are wrong
 DEEPEST = (0.3, 0.6)
+SUREST, FLATTEST = 40.0, 0.1  # log odds and slope at most and at least
 CLOSE = 0.01  # how near the agreement of a redraw is to be to that of the labels for the search to end
 
 
@@ -68,7 +70,19 @@ def deep_shares(disagrees: Booleans, depth: Floats) -> Floats:
     return np.asarray(disagrees @ weights / weights.sum(axis=0) / max(float(disagrees.mean()), 1e-300))
 
 
-def simulated_share(
+class RedrawnMistakes(NamedTuple):
+    """Mistakes that are known, in redraws.
+
+    Attributes:
+        share: of the labels, relative to the lower end that is read from them; in [0, 1].
+        slope: by which the log odds that a label is wrong are to be multiplied, in (0, 1].
+    """
+
+    share: float
+    slope: float
+
+
+def redrawn_mistakes(
     setting: LabelledPoints,
     around: Neighborhoods,
     views: ClassScores,
@@ -76,15 +90,19 @@ def simulated_share(
     least: float,
     read: Callable[[Posterior, Integers], float],
     seed: int,
-) -> float:
-    """The share of the labels that are wrong, relative to the lower end that is read from them; in [0, 1], in redraws.
+) -> RedrawnMistakes:
+    """Redraw labels with mistakes, to see how many of them a fit finds and how sure it should be of each.
 
     True classes are drawn from p(c | x) and labels from p T on this embedding, T sending the share `least` of the items
     to where the fitted one does. With few items in a class the fit is surer than it should be, and takes some overlap
-    for mistakes: of redrawn labels it is known which are wrong.
+    for mistakes: of redrawn labels it is known which are wrong. Their logistic regression on the log odds of the
+    fit gives the slope.
 
     Args:
         read: the lower end of a model and its labels.
+
+    Source:
+        Platt, "Probabilistic outputs for support vector machines", 1999 (the regression; here on redraws).
     """
     random, count = np.random.default_rng(seed), len(setting.values)
     rows = np.arange(len(setting.classes))
@@ -94,15 +112,33 @@ def simulated_share(
     off *= least / max(float(off.sum(axis=1)[first.best].mean()), 1e-300)
     off /= np.maximum(1.0, off.sum(axis=1, keepdims=True) / MOST)
     np.fill_diagonal(off, 1 - off.sum(axis=1))
-    wrongs, ends = [], []
+    wrongs: list[Booleans] = []
+    ends, odds = [], []
     for _ in steps(range(SIMULATED), "labels redrawn with mistakes"):
         truth = views.candidates[rows, drawn_columns(np.exp(logs - logs.max(axis=1, keepdims=True)), random)]
         labels = drawn_columns(off[truth], random)
         judged = class_scores(replace(setting, classes=labels), around, np.ones(len(rows)), ())
         model = fit_posterior(judged, labels, count, seed=seed)
-        wrongs.append(float((truth != labels).mean()))
+        wrongs.append(truth != labels)
         ends.append(read(model, labels))
-    return min(1.0, sum(wrongs) / max(sum(ends), 1e-300))
+        odds.append(model.doubt)
+    share = sum(float(wrong.mean()) for wrong in wrongs) / max(sum(ends), 1e-300)
+    return RedrawnMistakes(min(1.0, share), _slope(np.concatenate(odds), np.concatenate(wrongs)))
+
+
+def _slope(odds: Floats, wrong: Booleans) -> float:
+    """The slope of a logistic regression of what is wrong on log odds, in (0, 1]; 1 where all or none is."""
+    from scipy.optimize import minimize
+
+    if wrong.all() or not wrong.any():
+        return 1.0
+    odds = np.clip(odds, -SUREST, SUREST)
+
+    def loss(line: Floats) -> float:
+        fitted = line[0] * odds + line[1]
+        return float((np.logaddexp(0, fitted) - wrong * fitted).mean())
+
+    return float(np.clip(minimize(loss, np.array([1.0, 0.0])).x[0], FLATTEST, 1.0))
 
 
 def _overlap(setting: LabelledPoints, around: Neighborhoods, classes: Integers) -> Overlap:

@@ -73,12 +73,12 @@ def find_suspects(
         P(true = c | x, label y) proportional to p(c | x) T[c, y],    probability_wrong = 1 - P(true = y | x, y),
 
     T being counted on the fifth of the items of whose class p is surest (`posterior._of_deepest`), and a label being
-    that of a neighbour as often as `posterior._copied` says. The odds of being wrong are multiplied by one number for
-    all items, so that the mean is the estimated rate, or where the verdict is "cannot-tell" the lower end,
-    `noise.least`: what overlapping classes may explain is held against no label. Half an item is expected to be
-    wrong at least, so that the probabilities keep the order, which knows no such difference. Of equal items with
-    several labels none is called wrong (above one half) unless most of the neighbours that are not equal have other
-    labels, too. An item that is the only one of its label (in its fold) has the mean.
+    that of a neighbour as often as `posterior._copied` says. The log odds of being wrong are multiplied by
+    `noise.slope`, and the odds by one number for all items, so that the mean is the estimated rate, or where the
+    verdict is "cannot-tell" the lower end, `noise.least`: what overlapping classes may explain is held against no
+    label. Half an item is expected to be wrong at least, so that the probabilities keep the order, which knows no such
+    difference. Of equal items with several labels none is called wrong (above one half) unless most of the neighbours
+    that are not equal have other labels, too. An item that is the only one of its label (in its fold) has the mean.
 
     Which other class is proposed is decided by p(c | x) and by how often other items of that class have this label
     (`posterior._other`). A small cluster of a class is judged by its own items, through the weights of the neighbours:
@@ -130,7 +130,7 @@ def _probabilities(analysis: NoiseAnalysis, least: float) -> tuple[Floats, Float
     """Wrong, wrong or not separable, the proposed classes, those being right, and what items are ordered by `(N,)`."""
     noise, lone, classes = analysis.noise, analysis.setting.lone, analysis.setting.classes
     mean = max(least, noise.least if noise.rate is None else noise.rate, HALF_ITEM / len(lone))
-    doubt = np.where(lone, -np.inf, analysis.model.doubt)
+    doubt = np.where(lone, -np.inf, noise.slope * analysis.model.doubt)
     if noise.verdict == "uninformative" or lone.all():
         nothing = np.full(len(lone), np.nan)
         return nothing, nothing, classes.copy(), nothing, np.zeros(len(lone))
