@@ -242,8 +242,8 @@ def _verdict(
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
     low, slope = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
     if sure and not settled and low > FLOOR and items < min(EACH * count, MOST_SIMULATED):
-        found = redrawn_mistakes(setting, around, unweighted, first, least, _least, seed)
-        least, slope = least * found.share, found.slope
+        mistakes = redrawn_mistakes(setting, around, unweighted, first, least, _least, seed)
+        least, slope = least * mistakes.share, mistakes.slope
         low = min(low, least)
     if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
         least = max(0.0, min(least, float(_wilson(deep, anchors)[0]) - overlap))
