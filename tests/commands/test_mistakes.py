@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def runs(files: None) -> None:
     make_run(Path("right"), [1, 2], seed=1)
     make_run(Path("lost"))
     Path("lost/record.json").unlink()
-    make_run(Path("other"), split="unseen", labels=np.arange(40) // 10)
+    make_run(Path("other"), split="unseen", labels=np.arange(20) // 10)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,63 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(line: str, sentence: str,
     assert sentence in err.splitlines()[-1]  # after what a slow machine says of its progress
     assert "Traceback" not in err
     assert Path("good.npz").read_bytes() == before
+
+
+def remedied(words: list[str], message: str) -> list[str]:
+    """The words of a command line as its error message says."""
+    changed = list(words)
+    if left_out := re.search(r"leave (?:it|out) ?((?:(?:, | and )?--[a-z-]+)*)", message):
+        for option in re.findall("--[a-z-]+", left_out[1] or message)[: None if left_out[1] else 1]:
+            position = changed.index(option)
+            del changed[position : position + (2 if changed[position + 1 : position + 2] else 1)]
+    elif meant := re.search(r"did you mean '([^']+)'", message):
+        wrong = re.findall(r"'([^']+)'", message.partition("did you mean")[0])
+        leaf = wrong[-1].rpartition(".")[2]  # of section.key
+        changed = [re.sub(rf"(?<!\w){re.escape(leaf)}(?!\w)", meant[1], word) for word in words]
+    elif "add --force" in message:
+        changed.append("--force")
+    elif named := re.search(r"name (?:one|it) with (--[a-z]+) FILE", message):
+        changed += [named[1], "new.csv"]
+    elif most := re.search(r"at most (\d+) will do", message):
+        changed[-1] = changed[-1].partition("=")[0] + f"={most[1]}"
+    return changed
+
+
+HEAD = "train --vectors good.npz --labels label -o new --set training.steps=3 --set evaluation.map_points=9"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("files", "rough_evaluation")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "audit good.npz --folds 3",
+        "audit good.npz --encoder small",
+        "audit good.npz --level kine",
+        "audit pets.csv --level kinds",
+        "diagnose good.npz --labels lable",
+        "diagnose good.npz --fine kin --labels label",
+        "evaluate good.npz --labels lable",
+        "evaluate good.npz --labels label --measures recal@1",
+        "evaluate good.npz --labels label --data-root .",
+        "index good.npz -o old",
+        "index good.npz -o new --kind exact --recall 0.9",
+        "index good.npz -o new --text-prefix x",
+        "search old 0 --data-root .",
+        "mine good.npz --labels lable -o new.parquet",
+        f"{HEAD} --set training.stepps=3",
+        f"{HEAD} --set loss.name=tripplet",
+        f"{HEAD} --set training.warmup_steps=9",
+        f"{HEAD.replace('--labels label', '--labels lable')}",
+        "settings trainin",
+    ],
+)
+def test_what_a_sentence_says_to_do_works(line: str, run_command: Call) -> None:
+    assert run_command("index", "good.npz", "-o", "old")[0] == 0
+    words = shlex.split(line)
+    code, _, err = run_command(*words)
+    assert code == 2
+    again = remedied(words, err.splitlines()[-1])
+    assert again != words, err
+    code, _, err = run_command(*again)
+    assert code == 0, err

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trivet.metrics.positive_ranks import PositiveRanks
+from trivet.runtime.arguments import nearest
 
 SERIES_FROM = 32.0  # where the asymptotic series of the digamma function has all digits
 
@@ -180,10 +181,12 @@ def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[st
     at_k = re.compile(rf"({'|'.join(AT_K)})@[1-9]\d*")
     unknown = [name for name in names if name not in known and not at_k.fullmatch(name)]
     if unknown or not names:
+        wrong = unknown[0] if unknown else ""
+        of_k = [f"{name}@{wrong.partition('@')[2] or 'K'}" for name in AT_K]
+        guess = nearest(wrong, [*known, *of_k]).partition("Allowed")[0].rstrip()
         raise ValueError(
             f"measures must be among {', '.join(f'{name}@K' for name in AT_K)} (K at least 1), "
-            f"{', '.join([*FIXED, *others])}: got "
-            f"{repr(unknown[0]) if unknown else 'none'}."
+            f"{', '.join([*FIXED, *others])}: got {repr(wrong) if wrong else 'none'}{f'; {guess}' if guess else '.'}"
         )
     return tuple(dict.fromkeys(names))
 
