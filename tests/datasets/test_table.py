@@ -81,7 +81,7 @@ def test_a_root_elsewhere_and_absolute_paths_below_it(tmp_path: Path) -> None:
     table = write(tmp_path / "tables" / "a.csv", columns)
     splits = read(table, root=tmp_path / "elsewhere")
     assert corner(splits, "train") + corner(splits, "unseen") == list(range(0, 80, 10))
-    with pytest.raises(ValueError, match=r"must lie below .*tables: row 3 of .*a\.csv \(counted from 0\) has '/"):
+    with pytest.raises(ValueError, match=r"must lie below .*tables: line 5 of .*a\.csv has '/"):
         read(table)
 
 
@@ -159,12 +159,16 @@ def changed(column: str, row: int, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "values", "message"),
     [
-        (changed("class", 5, ""), {}, r"a class name of level 'class': 1 of 8 have none, rows 5 counted from 0"),
-        (changed("class", 5, "  "), {}, r"class name of level 'class': 1 of .* have none, rows 5 counted"),
-        (changed("path", 2, ""), {}, r"must have a path in 'path': rows 2 \(counted from 0, 1 in all\) are empty"),
-        (changed("path", 2, "../secret.png"), {}, r"must lie below .*: row 2 of .* has '\.\./secret\.png'; correct it"),
-        (changed("path", 2, "photos/3.png"), {}, r"rows 2 and 3 of .* both have 'photos/3\.png' in 'path'; remove one"),
-        (changed("id", 2, "3"), {}, r"the ids of .* must be unique: rows 2 and 3 both have '3'"),
+        (changed("class", 5, ""), {}, r"a class name of level 'class': 1 of 8 have none, line 7"),
+        (changed("class", 5, "  "), {}, r"class name of level 'class': 1 of .* have none, line 7"),
+        (changed("path", 2, ""), {}, r"must have a path: 1 of 8 have none, line 4"),
+        (
+            changed("path", 2, "../secret.png"),
+            {},
+            r"must lie below .*: line 4 of .* has '\.\./secret\.png'; correct it",
+        ),
+        (changed("path", 2, "photos/3.png"), {}, r"lines 4, 5 of .* both have 'photos/3\.png' in 'path'; remove one"),
+        (changed("id", 2, "3"), {}, r"the ids of .* must be unique: lines 4, 5 both have '3'"),
         (changed("split", 2, "test"), {}, r"must say train of some rows and test or val of others: .* has test, x"),
         ({}, {"levels": ["clas"]}, r"each label level must be a column: .* has no 'clas'; did you mean 'class'"),
         ({}, {"image": "pth"}, r"the images must be a column: .* has no 'pth'; did you mean 'path'"),
@@ -198,7 +202,9 @@ def test_images_that_cannot_be_read_are_listed_with_their_row(tmp_path: Path) ->
     (tmp_path / "photos" / "5.png").unlink()
     columns["class"] = ["a", "b", "b", "a", "c", "c", "c", "c"]
     table = write(tmp_path / "a.csv", columns)
-    with pytest.raises(ValueError, match=r"2 of 8 .* are, first photos/2\.png, row 2 of a\.csv \(Unid.*5\.png, row 5"):
+    with pytest.raises(
+        ValueError, match=r"2 of 8 .* are, first photos/2\.png, line 4 of a\.csv \(Unid.*5\.png, line 7"
+    ):
         read(table, split="in-class", level="class")
 
 
@@ -252,7 +258,7 @@ def test_a_table_of_images_for_a_run_on_folders(tmp_path: Path) -> None:
         ("path\nbroken.png\n", "must hold or name images .*: none of 1 can, first UnidentifiedImageError"),
         ("file_\na.png\n", "must have a column of paths"),
         ("path\n../a.png\n", "a path must lie below"),
-        ("path,id\nbroken.png,1\na.png,1\n", "must be unique: rows 0 and 1 both have '1'"),
+        ("path,id\nbroken.png,1\na.png,1\n", "must be unique: lines 2, 3 both have '1'"),
     ],
 )
 def test_another_table_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:

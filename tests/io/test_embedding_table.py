@@ -138,7 +138,7 @@ def test_floats_that_are_not_all_integral_are_levels_only_when_named(write: Writ
 
 
 def test_text_columns_of_parquet_of_every_kind(tmp_path: Path) -> None:
-    written = ["b", "a", "", "b"]
+    written = ["b", "a", " a", "b"]
     columns = {
         "plain": pa.array(written),
         "large": pa.array(written, pa.large_string()),
@@ -156,13 +156,16 @@ def test_text_columns_of_parquet_of_every_kind(tmp_path: Path) -> None:
     assert levels_of(read_vectors(path, levels=["day"])) == {"day": ["2024-01-02"] * 4}
     with pytest.raises(ValueError, match="level 'none': 4 of 4 have none"):
         read_vectors(path, levels=["none"])
-    with pytest.raises(ValueError, match=r"has no 'tags'; .*Allowed: coded, day, large, none, numbers, plain"):
-        read_vectors(path, levels=["tags"])
+    with pytest.raises(ValueError, match=r"must have a class name of level 'tags': 2 of 4 have none, rows 1, 3"):
+        read_vectors(path, levels=["tags"])  # each list has one entry at most
+    assert levels_of(read_vectors(path, levels=["tags"], skip_empty=True)) == {"tags": ["x", "y"]}
+    with pytest.raises(ValueError, match=r"has no 'tag'; .*Allowed: coded, day, large, none, numbers, plain"):
+        read_vectors(path, levels=["tag"])
 
 
 def test_text_columns_of_npz_of_every_kind(tmp_path: Path) -> None:
     columns = {
-        "text": ["b", "a", "", "b"],
+        "word": ["b", "a", " a", "b"],
         "bytes": np.char.encode(["ü", "a", "a", "b"], "utf-8"),
         "swapped": np.array(["b", "a", "c", "b"]).astype(">U3"),
         "day": np.array(["2024-01-02"] * 4, "datetime64[D]"),
@@ -174,7 +177,7 @@ def test_text_columns_of_npz_of_every_kind(tmp_path: Path) -> None:
     path = as_npz(tmp_path, columns)
     vectors = read_vectors(path)
     assert levels_of(vectors) == {
-        "text": ["b", "a", "", "b"],
+        "word": ["b", "a", " a", "b"],
         "bytes": ["ü", "a", "a", "b"],
         "swapped": ["b", "a", "c", "b"],
     }
@@ -185,13 +188,13 @@ def test_text_columns_of_npz_of_every_kind(tmp_path: Path) -> None:
 def test_a_csv_keeps_texts_as_written(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", EMBEDDINGS)
     (tmp_path / "a.csv").write_bytes(
-        '\ufeff,id,code,name,flag,score,whole\n0,1,007,NA,True,0.5,1.0\n1,01,7,"x, y",true,1,2\n'
+        '\ufeff,id,code,word,flag,score,whole\n0,1,007,NA,True,0.5,1.0\n1,01,7,"x, y",true,1,2\n'
         '2,001,1e3,"two\nlines",no,2,3\n3,0,+7," null",False,3,4\n'.encode()
     )
     vectors = read_vectors(tmp_path / "a.npy")
     assert levels_of(vectors) == {
         "code": ["007", "7", "1e3", "+7"],
-        "name": ["NA", "x, y", "two\nlines", " null"],
+        "word": ["NA", "x, y", "two\nlines", " null"],
         "flag": ["True", "true", "no", "False"],
         "whole": ["1.0", "2", "3", "4"],
     }
@@ -311,7 +314,10 @@ def test_split_chooses_rows(write: Write, tmp_path: Path) -> None:
     assert texts(vectors.splits) == ["test"] * 3
     with pytest.raises(ValueError, match=r"no row of the split 'tset'; did you mean 'test'\? Allowed: test, train\."):
         read_vectors(path, split="tset")
-    with pytest.raises(ValueError, match=r"the ids of .* must be unique: rows 1 and 2 both have 'b', and 1 of 4"):
+    with pytest.raises(
+        ValueError,
+        match=r"the ids of .* must be unique: (rows 1, 2 counted from 0|lines 3, 4) both have 'b', and 1 of 4",
+    ):
         read_vectors(path)
     with pytest.raises(ValueError, match="must have a column 'split' to choose the split 'x' from: it has none"):
         read_vectors(write(tmp_path, {"label": [1, 2, 3, 4]}), split="x")
@@ -332,9 +338,10 @@ def test_split_chooses_rows(write: Write, tmp_path: Path) -> None:
 def test_missing_values_are_named_by_row(write: Write, values: list[Any], present: list[str], tmp_path: Path) -> None:
     split = ["x", "y", "x", "y"]
     path = write(tmp_path, {"label": values, "split": split})
-    with pytest.raises(ValueError, match=r"a class name of level 'label': 2 of 4 have none, rows 1, 3 counted from 0"):
+    where = "lines 3, 5" if write is as_npy else "rows 1, 3 counted from 0"
+    with pytest.raises(ValueError, match=rf"a class name of level 'label': 2 of 4 have none, {where}"):
         read_vectors(path)
-    with pytest.raises(ValueError, match=r"level 'label': 2 of 2 have none, rows 1, 3 counted"):
+    with pytest.raises(ValueError, match=rf"level 'label': 2 of 2 have none, {where}"):
         read_vectors(path, split="y")
     assert levels_of(read_vectors(path, split="x")) == {"label": present}
     assert read_vectors(path, levels=[]).labels == {}
@@ -343,7 +350,7 @@ def test_missing_values_are_named_by_row(write: Write, values: list[Any], presen
 @pytest.mark.parametrize(("column", "role"), [("id", "id"), ("split", "split"), ("camid", "camera")])
 def test_other_missing_values(column: str, role: str, tmp_path: Path) -> None:
     path = as_lists(tmp_path, {column: ["a", "b", None, "c"]})
-    with pytest.raises(ValueError, match=rf"must have a {role}: 1 of 4 have none, rows 2 counted"):
+    with pytest.raises(ValueError, match=rf"must have an? {role}: 1 of 4 have none, row 2 counted"):
         read_vectors(path)
     if role == "split":
         assert len(read_vectors(path, split="c")) == 1
@@ -446,15 +453,19 @@ def test_texts_and_file_names_are_no_labels_unless_named(write: Write, tmp_path:
     columns = {
         "path": [f"{row}.png" for row in rows],
         "number": rows,
-        "text": [f"words {row}" for row in [*range(26), 0, 1, 0, 1]],  # 6 of 30 rows share theirs: a fifth
+        "word": [f"words {row}" for row in [*range(26), 0, 1, 0, 1]],  # 6 of 30 rows share theirs: a fifth
         "mostly": [f"words {row}" for row in [*range(27), 0, 1, 1]],  # 5 of them
         "pair": rows // 2,
     }
     path = write(tmp_path, columns, np.ones((30, 2)))
     read = read_vectors(path)
-    assert (list(read.labels), read.passed_over, read.notes) == (["text", "pair"], ("path", "number", "mostly"), ())
+    assert (list(read.labels), list(read.passed_over), read.notes) == (
+        ["word", "pair"],
+        ["path", "number", "mostly"],
+        (),
+    )
     named = read_vectors(path, levels=["path", "pair"], text="mostly")
-    assert (list(named.labels), named.passed_over, len(named.notes)) == (["path", "pair"], (), 1)
+    assert (list(named.labels), named.passed_over, len(named.notes)) == (["path", "pair"], {}, 1)
     assert "a value of its own in the column 'path'" in named.notes[0]
     assert named.texts == columns["mostly"]
     # Of few rows nothing can be told.
@@ -562,7 +573,7 @@ def make_run(path: Path, splits: list[str], record: str | None) -> Path:
     path.mkdir()
     (path / "config.toml").write_text("")
     for number, split in enumerate(splits):
-        labels = {"make": ("a", "a", "b", "b"), "model": ("007", "7", "", "x")}
+        labels = {"make": ("a", "a", "b", "b"), "model": ("007", "7", " 7", "x")}
         write_embeddings(path / "embeddings" / f"{split}.parquet", EMBEDDINGS + number, tuple(IDS), labels)
     if record is not None:
         (path / "record.json").write_text(record)
@@ -574,7 +585,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     vectors = read_vectors(run)
     assert vectors.name == "cars (unseen)"
     assert vectors.embeddings.tolist() == EMBEDDINGS.tolist()
-    assert levels_of(vectors) == {"make": ["a", "a", "b", "b"], "model": ["007", "7", "", "x"]}
+    assert levels_of(vectors) == {"make": ["a", "a", "b", "b"], "model": ["007", "7", " 7", "x"]}
     assert texts(vectors.ids) == IDS
     assert vectors.splits is None
     chosen = read_vectors(run, split="val", levels=["model"])

@@ -12,6 +12,6 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(write_decisions(rows), newline="")
     assert read_decisions(tmp_path / "x.csv") == [
         Decision("a, b", "keep", "", 2),
-        Decision('say "c"', "relabel", "x\ny", 4),
+        Decision('say "c"', "relabel", "x\ny", 3),
         Decision("  d", "undecided", "z", 5),
     ]

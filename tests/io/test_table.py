@@ -28,7 +28,7 @@ def test_a_file_is_read_with_its_columns_by_rows_of_its_split(tmp_path: Path) ->
     [
         ("words,kind\nx,a\n", "must have a column 'text': .* has 'words', 'kind'; name the one .* with --text"),
         ("text,kind\n", "at least one row"),
-        ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, rows 1, 2 counted from 0"),
+        ("text,kind\nx,a\n,b\n  ,b\n", "must have a text: 2 of 3 have none, lines 3, 4;"),
         ("text,kind\nx,a\ny\n", "must be a complete csv file"),
         ("text,text\nx,a\n", "'text' occurs twice"),
         ("text,kind\nx,a\ny,\n", "class name of level 'kind': 1 of 2"),

@@ -29,6 +29,10 @@ IndexKind = Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"]
 IndexRecall = Annotated[
     float | None, typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95.")
 ]
+SkipEmpty = Annotated[
+    bool,
+    typer.Option("--skip-empty", help="Leave out rows of a table without a label or another value they must have."),
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")

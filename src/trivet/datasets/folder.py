@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -15,9 +17,10 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, path_levels, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split
-from trivet.io.image_file import Frame
+from trivet.io.image_file import SUFFIXES, UNREAD, Frame
+from trivet.io.label_columns import alike_labels
 
-SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
+log = logging.getLogger("trivet")
 
 
 class FolderConfig(LevelsConfig, ImageFilesConfig):
@@ -56,7 +59,7 @@ def list_folder(config: FolderConfig) -> Listing:
     Raises:
         ValueError: if the folders do not have this form.
     """
-    images = find_images(config.root)
+    images, unread = find_images(config.root)
     subsets = _split_folders(config, images)
     levels = _level_names(config, images, 1 if subsets else 0)
     labels, names = path_levels(images, levels, 1 if subsets else 0)  # the folders train/ and test/ are no classes
@@ -69,7 +72,12 @@ def list_folder(config: FolderConfig) -> Listing:
         labels=labels,
         names=names,
         subsets={folder: np.flatnonzero(top == folder) for folder in subsets},
+        notes=tuple(filter(None, [unread, *(_alike(level, labels[level], names[level]) for level in levels)])),
     )
+
+
+def _alike(level: str, labels: np.ndarray, names: tuple[str, ...]) -> str | None:
+    return alike_labels(level, dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True)))
 
 
 def load_images(root: Path, frame: Frame, progress: Progress | None = None, *, unread: bool = False) -> Dataset:
@@ -84,7 +92,9 @@ def load_images(root: Path, frame: Frame, progress: Progress | None = None, *, u
     Raises:
         ValueError: if `root` is no folder, or holds no readable image.
     """
-    images = find_images(root)
+    images, left_out = find_images(root)
+    if left_out is not None:
+        log.warning(left_out)
     depths = {path.count("/") for path in images}
     labels, names = path_levels(images, _default_levels(depths.pop()) if len(depths) == 1 else ())
     inputs = FileInputs([root / path for path in images], frame, np.arange(len(images)))
@@ -96,8 +106,9 @@ def _default_levels(depth: int) -> tuple[str, ...]:
     return ("class",) if depth == 1 else tuple(f"level{i}" for i in range(1, depth + 1))
 
 
-def find_images(root: Path) -> list[str]:
-    """Sorted paths below `root`, with "/", of all files with an image suffix; hidden files and folders are left out.
+def find_images(root: Path) -> tuple[list[str], str | None]:
+    """Sorted paths below `root`, with "/", of all files with an image suffix, and a sentence on images that are not
+    read, if there are any; hidden files and folders are left out.
 
     Linked folders are entered, each real folder once.
     """
@@ -105,7 +116,7 @@ def find_images(root: Path) -> list[str]:
         raise ValueError(
             f"data.root must be a folder: {root} {'is a file' if root.exists() else 'does not exist'}; correct it."
         )
-    images, visited = [], set()
+    images, visited, unread = [], set(), Counter[str]()
     for folder, subfolders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
         if real in visited:
@@ -114,18 +125,24 @@ def find_images(root: Path) -> list[str]:
         visited.add(real)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+            suffix = Path(name).suffix.lower()
+            if not name.startswith(".") and suffix in SUFFIXES:
                 images.append((Path(folder) / name).relative_to(root).as_posix())
+            elif not name.startswith("."):
+                unread.update({suffix} & UNREAD)
+    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread.most_common())
     if not images:
         raise ValueError(
-            f"data.root must hold images ({', '.join(sorted(SUFFIXES))}) in one folder per class: {root} has none."
+            f"data.root must hold images ({', '.join(sorted(SUFFIXES))}) in one folder per class: {root} has "
+            f"{f'only {counts}, which are not read; convert them to jpg or png' if counts else 'none'}."
         )
     for path in images:
         try:
             path.encode()
         except UnicodeEncodeError:
             raise ValueError(f"file names must be UTF-8: got {path!r} in {root}; rename it.") from None
-    return sorted(images)
+    sentence = f"Files of {root} that are not read, and left out: {counts}. Convert them to jpg or png."
+    return sorted(images), sentence if counts else None
 
 
 def _split_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:

@@ -73,7 +73,8 @@ class Listing:
         protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
         columns: other columns of the items, N texts each.
-        where: where the list names the item at a position, such as "row 7 of items.csv"; None where the id tells.
+        where: where the list names the item at a position, such as "line 7 of items.csv"; None where the id tells.
+        notes: what is odd about the list, in sentences.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Listing:
     boxes: np.ndarray | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: Callable[[int], str] | None = None
+    notes: tuple[str, ...] = ()
 
     def items(self, inputs: Inputs) -> Dataset:
         """All items of the list, whose images are the inputs."""
@@ -117,7 +119,7 @@ def load_listing(config: ImageFilesConfig, listing: Listing, progress: Progress 
     readable = np.setdiff1d(np.arange(len(files)), np.array(list(broken), np.int64))
     splits = make_splits(listing.items(inputs), config, listing.subsets, listing.location, readable)
     skipped = tuple(Skipped(_where(listing, i), reason) for i, reason in broken.items())
-    return replace(splits, train=replace(splits.train, skipped=skipped))
+    return replace(splits, train=replace(splits.train, skipped=skipped), warnings=listing.notes)
 
 
 def split_listing(config: ImageFilesConfig, listing: Listing, readable: np.ndarray | None = None) -> Splits:

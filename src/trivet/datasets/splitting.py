@@ -74,11 +74,13 @@ class ListedConfig(LevelsConfig):
             classes first.
         split: "auto" follows the column split, else "class-disjoint", half of the classes, or "in-class", a share of
             each.
+        skip_empty: leave out rows without a label, a text or another value that each must have.
     """
 
     path: Path
     levels: tuple[str, ...] | None = None
     split: Split = "auto"
+    skip_empty: bool = False
 
 
 def make_splits(

@@ -21,28 +21,29 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing, without_unreadable
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
-from trivet.io.embedding_table import ID, PROTOCOL_COLUMNS, SPLIT, class_labels, select_rows
+from trivet.io.embedding_table import class_labels, select_rows
 from trivet.io.formats import open_rows
 from trivet.io.image_file import Frame, Source
+from trivet.io.label_columns import ADDRESS, ID, PROTOCOL_COLUMNS, SPLIT
 from trivet.io.table import DataTable, is_text, listed
 from trivet.io.vector_columns import EMBEDDING
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
-LISTED = 8
 
 
 class TableConfig(LevelsConfig, ImageFilesConfig):
     """A table of images.
 
     Args:
-        path: a csv, tsv or parquet file, or the folder of a saved Hugging Face data set.
+        path: a csv, tsv, parquet or JSON file, or the folder of a saved Hugging Face data set.
         root: the folder that the paths start from, where it is not that of the table.
         levels: columns that are label levels, coarse first; by default label, or class.
         split: "auto" follows the column split, else "class-disjoint", half of the classes, or "in-class", a share of
             each.
         box: four columns of a box in pixels that each image is cut to, in the order of box_form.
         box_form: the order: "corners" left, upper, right, lower; "size" left, upper, width, height.
+        skip_empty: leave out rows without a path, a label or another value that each must have.
     """
 
     name: Literal["table"] = "table"
@@ -57,6 +58,7 @@ class TableConfig(LevelsConfig, ImageFilesConfig):
     split: Split = "auto"
     box: tuple[str, str, str, str] | None = None
     box_form: Literal["corners", "size"] = "corners"
+    skip_empty: bool = False
 
     reserved = (*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING)
 
@@ -122,9 +124,12 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
     image = _image_column(config, rows)
     if image in levels:
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
-    vectors = select_rows(rows, levels, None, others=True)
+    needs = {} if image not in rows.columns else {image: "path"}
+    vectors = select_rows(rows, levels, None, needs=needs, others=True, skip_empty=config.skip_empty)
+    if len(vectors) < rows.count:
+        rows = rows.take(vectors.rows)
     used = {image, *(config.box or ())}
-    labels, names = class_labels(vectors, config.path)
+    labels, names = class_labels(vectors)
     sources, ids = _sources(config, rows, image)
     if vectors.ids is not None:
         ids = tuple(vectors.ids.tolist())
@@ -140,7 +145,8 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
-        where=lambda row: f"row {row} of {config.path.name}",
+        where=lambda row: f"{rows.where(np.array([row]))} of {config.path.name}",
+        notes=vectors.notes,
     )
     return listing, vectors.splits
 
@@ -159,8 +165,10 @@ def _image_column(config: TableConfig, rows: DataTable) -> str:
 
 
 def holds_images(kind: pa.DataType) -> bool:
-    """Test whether a column of this type holds images, as Hugging Face keeps them."""
-    return pa.types.is_struct(kind) and {"bytes", "path"} <= {member.name for member in kind}
+    """Test whether a column of this type holds images: their bytes, or those and a path as Hugging Face keeps them."""
+    if pa.types.is_struct(kind):
+        return bool(kind.get_field_index("bytes") >= 0)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _default_levels(rows: DataTable) -> tuple[str, ...]:
@@ -173,50 +181,51 @@ def _default_levels(rows: DataTable) -> tuple[str, ...]:
     return (there,)
 
 
-def _numbers(rows: np.ndarray) -> str:
-    """The numbers of rows, for a sentence that goes on with their fault."""
-    numbers = listed([str(row) for row in rows[: LISTED + 1].tolist()])
-    return f"rows {numbers} (counted from 0, {len(rows):,} in all) are"
-
-
 def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence[Source], tuple[str, ...] | None]:
     """The images, and their paths if they have any."""
     column = rows.column(image, "the images")
     if holds_images(column.type):
-        empty = np.flatnonzero(pc.struct_field(column, "bytes").is_null().to_numpy(zero_copy_only=False))
+        data = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+        empty = np.flatnonzero(data.is_null().to_numpy())
         if len(empty):
             raise ValueError(
-                f"every row of {config.path} must hold its image: {_numbers(empty)} without; save the data set again "
-                "with the images in it."
+                f"every row of {config.path} must hold its image: {len(empty):,} do not, {rows.where(empty)}; save the "
+                "data set again with the images in it."
             )
-        return _Lazy(len(column), partial(_Cell, column)), None
+        return _Lazy(len(data), partial(_Cell, data)), None
     if not is_text(column.type):
         raise ValueError(
-            f"the images must be a column of paths, or of images as Hugging Face keeps them: {image!r} of "
-            f"{config.path} holds {column.type}; name another with data.image."
+            f"the images must be a column of paths, or of the images themselves: {image!r} of {config.path} holds "
+            f"{column.type}; name another with data.image."
+        )
+    web = np.flatnonzero(pc.match_substring_regex(column, f"^{ADDRESS.pattern}").to_numpy())
+    if len(web):
+        raise ValueError(
+            f"the images must be files: {image!r} of {config.path} holds {len(web):,} addresses, such as "
+            f"{column[int(web[0])].as_py()!r}, and nothing is downloaded; download them, with curl or img2dataset, and "
+            "write a column of the paths of the files."
         )
     root = config.root or (config.path if config.path.is_dir() else config.path.parent)
     if not root.is_dir():
         raise ValueError(f"data.root must be a folder: {root} is none; correct it.")
-    blank = np.flatnonzero(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), "").to_numpy())
-    if len(blank):
-        raise ValueError(f"every row of {config.path} must have a path in {image!r}: {_numbers(blank)} empty.")
     paths = column.to_pylist()
     # Most paths are plain; only those that might leave the root are looked at one by one.
     for row in np.flatnonzero(pc.match_substring_regex(column, r"\.\.|^/|\\|^[A-Za-z]:").to_numpy()).tolist():
-        paths[row] = _inside(paths[row], root, config.path, row)
+        paths[row] = _inside(paths[row], root, rows, row)
     return _Lazy(len(paths), partial(_path, root, paths)), tuple(paths)
 
 
-def _inside(path: str, root: Path, table: Path, row: int) -> str:
-    """A path relative to the root, of which it may be an absolute one."""
+def _inside(path: str, root: Path, rows: DataTable, row: int) -> str:
+    """A path relative to the root, of which it may be an absolute one. A "\\" is a "/", unless a file has that name."""
     try:
         plain = Path(path).relative_to(root.absolute()).as_posix() if Path(path).is_absolute() else path
+        if "\\" in plain and not (root / plain).exists():
+            plain = plain.replace("\\", "/")
         check_inside(posixpath.normpath(plain), root)
     except ValueError:
         raise ValueError(
-            f"a path must lie below {root}: row {row} of {table} (counted from 0) has {path!r}; correct it, or set "
-            "data.root."
+            f"a path must lie below {root}: {rows.where(np.array([row]))} of {rows.path} has {path!r}; correct it, or "
+            "set data.root."
         ) from None
     return plain
 
@@ -229,8 +238,8 @@ def _numbered(rows: DataTable, image: str, ids: tuple[str, ...] | None) -> tuple
     for row, path in enumerate(ids):
         if path in first:
             raise ValueError(
-                f"each image must be in one row, or have an id: rows {first[path]} and {row} of {rows.path} (counted "
-                f"from 0) both have {path!r} in {image!r}; remove one, or add a column id."
+                f"each image must be in one row, or have an id: {rows.where(np.array([first[path], row]))} of "
+                f"{rows.path} both have {path!r} in {image!r}; remove one, or add a column id."
             )
         first[path] = row
     return ids
@@ -252,8 +261,8 @@ def _boxes(config: TableConfig, rows: DataTable) -> np.ndarray | None:
     wrong = np.flatnonzero(~(np.isfinite(boxes).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)))
     if len(wrong):
         raise ValueError(
-            f"every row of {config.path} must have a box with a width and a height: {_numbers(wrong)} without; correct "
-            "them, or choose box_form."
+            f"every row of {config.path} must have a box with a width and a height: {len(wrong):,} have none, "
+            f"{rows.where(wrong)}; correct them, or choose box_form."
         )
     return boxes
 
@@ -271,7 +280,7 @@ class _Cell:
         return f"the image of row {self.row}"
 
     def read(self) -> bytes:
-        data: bytes = self.column[self.row]["bytes"].as_py()
+        data: bytes = self.column[self.row].as_py()
         return data
 
 

@@ -17,7 +17,9 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.datasets.vectors import VectorInputs, dataset_of
 from trivet.io.atomic_files import atomic_file
+from trivet.io.formats import open_rows
 from trivet.io.read_embeddings import TEXT, read_texts
+from trivet.io.table import listed
 from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
 from trivet.runtime.cache import cache_folder
 from trivet.runtime.fingerprint import fingerprint
@@ -141,6 +143,7 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
     try:
         table = read_texts(path, text=config.text, others=True)
     except ValueError:  # a column that nobody named may be at fault
+        _check_same_column(config, path)
         table = read_texts(path, text=config.text, levels=(), others=True)
     texts = list(table.texts or ())
     if tokenize is None:
@@ -163,12 +166,21 @@ def _ngrams(splits: Splits) -> Callable[[Sequence[str]], np.ndarray]:
     return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])
 
 
+def _check_same_column(config: TextsConfig, path: Path) -> None:
+    columns = open_rows(path, "texts").columns
+    if config.text not in columns:
+        raise ValueError(
+            f"texts must be in the column {config.text!r}, as those that the run was trained on: {path} has "
+            f"{listed(columns)}; call that of its texts {config.text!r}."
+        )
+
+
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
-    table = read_texts(config.path, text=config.text, levels=config.levels, others=True)
+    table = read_texts(config.path, text=config.text, levels=config.levels, others=True, skip_empty=config.skip_empty)
     items = dataset_of(table, config.path, text=config.text, named=config.levels is not None)
     splits = make_splits(items, config, column_subsets(table.splits, config.path), config.path)
-    return splits, list(table.texts or ())
+    return replace(splits, warnings=table.notes), list(table.texts or ())
 
 
 def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -> np.ndarray:

@@ -15,7 +15,8 @@ from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
-from trivet.io.embedding_table import SPLIT, Vectors, class_labels
+from trivet.io.embedding_table import Vectors, class_labels
+from trivet.io.label_columns import SPLIT
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.table import listed
 
@@ -81,9 +82,10 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     Raises:
         ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
     """
-    vectors = _open(config.path, config.table, config.levels, config.text)
+    vectors = _open(config.path, config.table, config.levels, config.text, config.skip_empty)
     items = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
-    return make_splits(items, config, column_subsets(vectors.splits, config.path), config.path)
+    splits = make_splits(items, config, column_subsets(vectors.splits, config.path), config.path)
+    return replace(splits, warnings=vectors.notes)
 
 
 def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
@@ -99,11 +101,13 @@ def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
     return dataset_of(table, path, text=config.text_column, labelled=False)
 
 
-def _open(path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None) -> Vectors:
+def _open(
+    path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None, skip_empty: bool | None = None
+) -> Vectors:
     """The rows of the file with their columns, of which a text for each, if there is one."""
-    vectors = read_vectors(path, table=table, levels=levels, text=text, others=True)
+    vectors = read_vectors(path, table=table, levels=levels, text=text, others=True, skip_empty=skip_empty)
     if text is None and TEXT in vectors.columns and TEXT not in (levels or ()):
-        return read_vectors(path, table=table, levels=levels, text=TEXT, others=True)
+        return _open(path, table, levels, TEXT, skip_empty)
     return vectors
 
 
@@ -132,7 +136,7 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
         for start in range(0, count, step):
             chunk = np.asarray(vectors.embeddings[start : start + step])
             check_finite(chunk, vectors.rows[start : start + step], path)
-    labels, names = class_labels(vectors, path)
+    labels, names = class_labels(vectors)
     if not named:
         levels = sorted(names, key=lambda level: len(names[level]))
         labels, names = {level: labels[level] for level in levels}, {level: names[level] for level in levels}

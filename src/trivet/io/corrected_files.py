@@ -101,11 +101,12 @@ def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
     """The cells are copied as they are written."""
-    delimiter, encoding = form = csv_form(path)
+    delimiter, encoding, skipped = form = csv_form(path)
     if encoding == "utf-16":
         raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
-    head, *records = _records(path.read_bytes(), delimiter.encode())
     table = csv_table(path, form)
+    every = _records(path.read_bytes(), delimiter.encode())
+    lines, records = every[: skipped + 1], every[skipped + 1 : skipped + 1 + table.count]
     position = table.names.index(level)
     labels = [
         None if position >= len(record) else _text(record[position][0], delimiter, encoding) for record in records
@@ -114,7 +115,6 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
         )
-    lines = [head]
     for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
         line = records[row]
         lines.append([*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]])

@@ -7,10 +7,11 @@ import contextlib
 import csv
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.csv
 
 from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
 from trivet.io.table import ColumnValues, DataTable, arrow_column, arrow_table, integral, read_errors
+from trivet.runtime.arrays import Integers
 from trivet.runtime.safe_read import check_regular
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
@@ -32,6 +34,7 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bar
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 SAMPLE = 1 << 18  # bytes that are looked at for the delimiter
 ROWS = 200
+SEPARATOR = re.compile(r'\ufeff?"?sep=(.)"?[,;]*\r?\n')  # the first line of a file that names its delimiter to Excel
 
 
 class CsvForm(NamedTuple):
@@ -40,10 +43,26 @@ class CsvForm(NamedTuple):
     Attributes:
         delimiter: one of `DELIMITERS`.
         encoding: as Python calls it.
+        skipped: lines before the header: 1 where Excel wrote `sep=;` there.
     """
 
     delimiter: str
     encoding: str
+    skipped: int = 0
+
+    def rows(self, file: TextIO) -> Iterator[tuple[int, list[str]]]:
+        """The rows of an open file, its header first, each with the number of the line that it begins in.
+
+        Raises:
+            csv.Error: if the file is broken.
+        """
+        for _ in range(self.skipped):
+            next(file)
+        reader, begin = csv.reader(file, strict=True, delimiter=self.delimiter), self.skipped + 1
+        for row in reader:
+            if row:
+                yield begin, row
+            begin = self.skipped + reader.line_num + 1
 
 
 def csv_form(path: Path) -> CsvForm:
@@ -64,9 +83,10 @@ def csv_form(path: Path) -> CsvForm:
         raise ValueError("it holds a zero byte, which no text in UTF-8 does")
     encoding = encoding or _unmarked(path)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(start, final=False)
-    form = CsvForm(_delimiter(text, complete=len(start) < SAMPLE), encoding)
+    first = SEPARATOR.match(text)
+    form = CsvForm(first[1] if first else _delimiter(text, complete=len(start) < SAMPLE), encoding, first is not None)
     guesses = []
-    if form.delimiter != ",":
+    if form.delimiter != "," and first is None:
         guesses.append(f"as separated by {DELIMITERS[form.delimiter]}")
     if encoding not in ("utf-8", "utf-8-sig"):
         guesses.append(f"as encoded in {encoding}" + ("" if encoding == "utf-16" else ", because it is not in UTF-8"))
@@ -151,7 +171,7 @@ def csv_text(rows: Iterable[Iterable[Any]], *, guard: bool = True) -> str:
 
 
 def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | None]]]]:
-    """The column names of a csv file, and its rows, each with the number of its last line; see `is_guarded`.
+    """The column names of a csv file, and its rows, each with the number of its first line; see `is_guarded`.
 
     Raises:
         OSError: if the file cannot be read.
@@ -161,19 +181,24 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
     try:
         form = csv_form(path)
         with path.open(encoding=form.encoding, newline="") as file:
-            reader = csv.DictReader(file, strict=True, delimiter=form.delimiter)
-            columns = list(reader.fieldnames or [])
+            rows = form.rows(file)
+            columns = next(rows, (0, list[str]()))[1]
             meant = unguarded if is_guarded(columns) else str
-            return columns, [
-                (reader.line_num, {name: meant(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
-                for row in reader
-            ]
+            cells: list[tuple[int, Mapping[str, str | None]]] = []
+            for line, row in rows:
+                if len(row) > len(columns):
+                    raise ValueError(f"line {line} has more fields than the header")
+                texts = [*map(meant, row), *[None] * (len(columns) - len(row))]
+                cells.append((line, dict(zip(columns, texts, strict=True))))
+            return columns, cells
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
 
 
 def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
     """The columns of a csv file: texts as they are meant, see `unguarded`; an empty field is a missing value.
+
+    Rows at the end whose fields are all empty are left out, which is logged: spreadsheets write them.
 
     Args:
         form: detected, if not given.
@@ -184,7 +209,9 @@ def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
     with read_errors(path, "csv"):
         form = form or csv_form(path)
         # With threads, errors do not number the rows.
-        read = pa.csv.ReadOptions(use_threads=False, encoding=form.encoding.removesuffix("-sig"))
+        read = pa.csv.ReadOptions(
+            use_threads=False, encoding=form.encoding.removesuffix("-sig"), skip_rows=form.skipped
+        )
         parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
         with pa.csv.open_csv(path, read, parse) as start:
             names = start.schema.names
@@ -196,7 +223,28 @@ def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
         if pc.any(pc.starts_with(column, "'")).as_py():
             texts = pa.array([cell and unguarded(cell) for cell in column.to_pylist()], pa.string())
             table = table.set_column(position, names[position], texts)
-    return arrow_table(path, table, _csv_column)
+    count = len(table) - _empty_end(table)
+    if count < len(table):
+        log.warning("%s ends with %d empty rows, which are left out.", path, len(table) - count)
+        table = table.slice(0, count)
+    return arrow_table(path, table, _csv_column, cache(lambda: _lines(path, form)))
+
+
+def _empty_end(table: pa.Table) -> int:
+    """The number of rows at the end that have nothing but white space; none of a single column, which may be empty."""
+    empty = 0
+    while table.num_columns > 1 and empty < len(table):
+        row = table.slice(len(table) - 1 - empty, 1).to_pylist()[0]
+        if any(cell is not None and cell.strip() for cell in row.values()):
+            break
+        empty += 1
+    return empty
+
+
+def _lines(path: Path, form: CsvForm) -> Integers:
+    """The number of the line, from 1, that each row below the header begins in."""
+    with path.open(encoding=form.encoding, newline="") as file:
+        return np.array([line for line, _ in form.rows(file)][1:], np.int64)
 
 
 def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> ColumnValues:

@@ -14,18 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
+from trivet.io.label_columns import (
+    CAMERA,
+    ID,
+    PROTOCOL_COLUMNS,
+    SPLIT,
+    alike_labels,
+    different,
+    is_index,
+    label_levels,
+    label_values,
+    nearly_distinct,
+    several_labels,
+)
 from trivet.io.query_gallery import QueryGallery
-from trivet.io.table import LONGEST, ColumnValues, DataTable, check_complete, listed
+from trivet.io.table import LONGEST, ColumnValues, DataTable, listed
 from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.arrays import Integers
 
 Names = npt.NDArray[np.str_]
 
-ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
-PROTOCOL_COLUMNS = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-SHARED = 0.2  # of the rows of a label level: at least so many have the class of another row
-FEWEST_ROWS = 20  # rows, of which that can be told
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +53,7 @@ class Vectors:
         rows: `(N,)` the numbers of the rows in their file, from 0.
         columns: the names of all columns of the file.
         texts: the column that was asked for as texts, or None.
-        passed_over: columns that were not taken for label levels, as nearly every row has a value of its own.
+        passed_over: columns that were not taken for label levels -> why, as in "it holds dates".
         notes: what is odd about the levels that were named, in sentences.
         others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
     """
@@ -59,7 +68,7 @@ class Vectors:
     rows: Integers
     columns: tuple[str, ...]
     texts: Sequence[str] | None = None
-    passed_over: tuple[str, ...] = ()
+    passed_over: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -77,7 +86,7 @@ class Vectors:
 
     def why_none(self) -> str:
         """Remark, in brackets, on the columns that were passed over as label levels; else empty."""
-        return f" (nearly every row has its own {listed(self.passed_over)})" if self.passed_over else ""
+        return f" ({listed([*self.passed_over.values()])})" if self.passed_over else ""
 
     def select(self, rows: slice | npt.NDArray[Any]) -> Vectors:
         """The rows of a slice, at different positions `(M,)`, or where a mask `(N,)` is true, in that order.
@@ -128,13 +137,11 @@ def class_numbers(*columns: Names) -> tuple[tuple[Integers, ...], tuple[str, ...
     return tuple(np.split(numbers, ends)[:-1]), tuple(names[i] for i in order)
 
 
-def class_labels(vectors: Vectors, path: Path) -> tuple[dict[str, Integers], dict[str, tuple[str, ...]]]:
-    """Class numbers `(N,)` and names of each level; ValueError, which names the path, if a class name is blank."""
+def class_labels(vectors: Vectors) -> tuple[dict[str, Integers], dict[str, tuple[str, ...]]]:
+    """Class numbers `(N,)` and names of each level."""
     labels, names = {}, {}
     for level, column in vectors.labels.items():
         (labels[level],), names[level] = class_numbers(column)
-        blank = [number for number, name in enumerate(names[level]) if not name.strip()]
-        check_complete(path, vectors.rows, np.isin(labels[level], blank), f"class name of level {level!r}")
     return labels, names
 
 
@@ -144,61 +151,127 @@ def select_rows(
     split: str | None,
     *,
     text: str | None = None,
+    needs: Mapping[str, str] | None = None,
     name: str | None = None,
     others: bool = False,
+    skip_empty: bool | None = None,
 ) -> Vectors:
-    """The rows of an open file that are asked for, with their columns; without embeddings these are `(N, 0)`."""
+    """The rows of an open file that are asked for, with their columns; without embeddings these are `(N, 0)`.
+
+    Args:
+        needs: columns that each row must have a value in, such as texts -> what that is; they are no label levels.
+        skip_empty: leave out the rows that lack a label, an id or another value that each must have; None, as False,
+            where this cannot be asked for, so that the error does not offer it.
+    """
     path = table.path
     _check_shapes(table, levels)
     splits = _known(table, SPLIT)
     rows: Integers = np.arange(table.count)
     if split is not None:
         rows = _rows_of(path, splits, split)
-
-    def texts(column: ColumnValues | None, role: str) -> Names | None:
-        return None if column is None else _texts(path, column, rows, role)
-
     for wanted in [*(levels or ()), *([] if text is None else [text])]:
-        if wanted not in table.columns:
-            there = nearest(wanted, table.columns) if table.columns else "it has no columns; add one."
+        if wanted not in (table.types if wanted in (levels or ()) else table.columns):
             kind = "each label level" if wanted in (levels or ()) else "the texts"
-            raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {there}")
-    passed_over: list[str] = []
+            raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {_nearest(wanted, table)}")
+    passed_over: dict[str, str] = {}
     notes: list[str] = []
     if levels is None:
-        chosen, passed_over = plain_levels(table)
+        chosen, passed_over = label_levels(table.without(needs or ()))
     else:
-        chosen = {level: table.values(level) for level in levels}
-        notes = [
-            f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label level "
-            "because it was named."
-            for level, column in chosen.items()
-            if _nearly_distinct(column)
-        ]
-    ids = texts(_known(table, ID), "id")
-    if ids is not None:
-        _check_different(path, ids, rows)
-    cameras = texts(_known(table, CAMERA), "camera")
-    protocol = _protocol(table, rows, cameras)
-    known = {*chosen, *([] if text is None else [text]), *(CAMERA if protocol is not None else ())}
+        chosen = {level: label_values(table, level) for level in levels}
+        for level, column in chosen.items():
+            if nearly_distinct(column):
+                notes.append(
+                    f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label "
+                    "level because it was named."
+                )
+            elif several := several_labels(different(column)):
+                notes.append(
+                    f"The column {level!r} holds several labels in a cell, such as {several!r}: each cell counts as "
+                    "one class, another than those of its parts."
+                )
+    ids, cameras = _known(table, ID), _known(table, CAMERA)
+    needed = {f"class name of level {level!r}": column for level, column in chosen.items()}
+    known = {"id": ids, "split": splits, "camera": cameras}
+    needed |= {role: column for role, column in known.items() if column is not None}
+    needed |= {column: table.values(column) for column in PROTOCOL_COLUMNS if column in table.columns}
+    needed |= {what: table.values(column) for column, what in (needs or {}).items()}
+    rows = _complete_rows(table, rows, needed, skip_empty, notes)
+    id_texts, camera_texts, split_texts = (
+        None if column is None else _texts(path, column, rows, role)
+        for column, role in ((ids, "id"), (cameras, "camera"), (splits, "split"))
+    )
+    if id_texts is not None:
+        _check_different(table, id_texts, rows)
+    protocol = _protocol(table, rows, camera_texts)
+    used = {*chosen, *([] if text is None else [text]), *(CAMERA if protocol is not None else ())}
+    labels = {level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()}
+    notes += filter(None, [alike_labels(level, _counted(names)) for level, names in labels.items()])
     vectors = np.empty((table.count, 0), np.float32) if table.vectors is None else table.vectors
     return Vectors(
         name=name or path.name,
         embeddings=vectors[_joined(rows)],
-        labels={
-            level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()
-        },
-        ids=ids,
-        splits=texts(splits, "split"),
-        cameras=cameras,
+        labels=labels,
+        ids=id_texts,
+        splits=split_texts,
+        cameras=camera_texts,
         protocol=protocol,
         rows=rows,
         columns=tuple(table.columns),
         texts=None if text is None else display_texts(table.values(text), rows),
-        passed_over=tuple(passed_over),
+        passed_over=passed_over,
         notes=tuple(notes),
-        others=_other_columns(table, rows, known) if others else {},
+        others=_other_columns(table, rows, used) if others else {},
     )
+
+
+def _nearest(name: str, table: DataTable) -> str:
+    """The column that is nearest to a name, and what other columns hold where none can be taken."""
+    if table.columns:
+        return nearest(name, table.columns)
+    if not table.types:
+        return "it has no columns; add one."
+    types = [f"{other!r} ({kind})" for other, kind in table.types.items()]
+    return f"it has {listed(types)}; add a column of texts or numbers."
+
+
+def _counted(names: Names) -> dict[str, int]:
+    counts = pa.array(names, pa.large_string()).value_counts()
+    return dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
+
+
+def _complete_rows(
+    table: DataTable, rows: Integers, needed: Mapping[str, ColumnValues], skip_empty: bool | None, notes: list[str]
+) -> Integers:
+    """The rows that have all they need; ValueError that names all others, unless they are to be left out."""
+    lacking = {what: np.array(_empty(column, rows)) for what, column in needed.items()}
+    lacking = {what: empty for what, empty in lacking.items() if empty.any()}
+    if not lacking:
+        return rows
+    some = len(lacking) > 1
+    gaps = "; ".join(
+        f"{empty.sum():,} of {len(rows):,} have {f'no {what}' if some else 'none'}, {table.where(rows[empty])}"
+        for what, empty in lacking.items()
+    )
+    left: Integers = rows[~np.any(list(lacking.values()), axis=0)]
+    if skip_empty and len(left):
+        notes.append(f"{len(rows) - len(left):,} of {len(rows):,} rows of {table.path.name} were left out: {gaps}.")
+        return left
+    remedy = "or leave out these rows" + ("" if "text" in lacking else " or this column")
+    if skip_empty is not None and len(left):
+        remedy = "or go on without these rows: --skip-empty, or data.skip_empty = true in settings"
+    whats = " and ".join(f"{'an' if what[0] in 'aeiou' else 'a'} {what}" for what in lacking)
+    raise ValueError(f"every row of {table.path} must have {whats}: {gaps}; fill them in, {remedy}.")
+
+
+def _empty(column: ColumnValues, rows: Integers) -> npt.NDArray[np.bool_]:
+    """Mask of the rows without a value, or with nothing but white space."""
+    missing, values = column.missing[rows], column.values[_joined(rows)]
+    if values.dtype.kind not in "UO":
+        return missing
+    blank = pc.equal(pc.utf8_trim_whitespace(pa.array(values, pa.large_string())), "")
+    empty: npt.NDArray[np.bool_] = missing | blank.to_numpy(zero_copy_only=False)
+    return empty
 
 
 def _check_shapes(table: DataTable, levels: Sequence[str] | None) -> None:
@@ -214,39 +287,14 @@ def _check_shapes(table: DataTable, levels: Sequence[str] | None) -> None:
             )
 
 
-def plain_levels(source: DataTable) -> tuple[dict[str, ColumnValues], list[str]]:
-    """The columns that are label levels where none is named, and those that are not, as nearly all values differ."""
-    known = {*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS}
-    levels, passed_over = {}, []
-    for name in source.columns:
-        if name in known or _index(name) or (source.levels and name not in source.levels):
-            continue
-        column = source.values(name)
-        if _nearly_distinct(column):
-            passed_over.append(name)
-        elif column.plain:
-            levels[name] = column
-    return levels, passed_over
-
-
 def _other_columns(source: DataTable, rows: Integers, known: Collection[str]) -> dict[str, list[str]]:
     """The values of the chosen rows in all columns that have a name, but for the known ones and those of every table.
 
     Texts of any length; what is missing is empty.
     """
     used = {*ID, *SPLIT, *PROTOCOL_COLUMNS, EMBEDDING, *known}
-    left = [name for name in source.columns if not _index(name) and name not in used]
+    left = [name for name in source.columns if not is_index(name) and name not in used]
     return {name: display_texts(source.values(name), rows) for name in left}
-
-
-def _nearly_distinct(column: ColumnValues) -> bool:
-    """Test whether less than a fifth of 20 rows or more share their value with another, as among texts or file names.
-
-    Where classes have two items each, all of them do; of the 13,233 faces of LFW, with 4,069 people seen once, 69 %.
-    """
-    values = column.values[~column.missing]
-    counts = pa.array(values).value_counts().field("counts").to_numpy()
-    return bool(len(values) >= FEWEST_ROWS and counts[counts > 1].sum() < SHARED * len(values))
 
 
 def display_texts(column: ColumnValues, rows: Integers) -> list[str]:
@@ -254,11 +302,6 @@ def display_texts(column: ColumnValues, rows: Integers) -> list[str]:
     values, missing = column.values[_joined(rows)], column.missing[_joined(rows)]
     texts = values.tolist() if values.dtype.kind == "O" else _names(values).tolist()
     return ["" if lacks else text for text, lacks in zip(texts, missing.tolist(), strict=True)]
-
-
-def _index(column: str) -> bool:
-    """Test whether pandas wrote the column to keep the numbers of the rows."""
-    return column == "" or re.fullmatch("__index_level_[0-9]+__", column) is not None
 
 
 def _known(source: DataTable, names: Sequence[str]) -> ColumnValues | None:
@@ -307,8 +350,7 @@ def _rows_of(path: Path, splits: ColumnValues | None, split: str) -> Integers:
 
 
 def _texts(path: Path, column: ColumnValues, rows: Integers, role: str) -> Names:
-    """The texts of the chosen rows; ValueError if one is missing."""
-    check_complete(path, rows, column.missing[rows], role)
+    """The texts of the chosen rows, none of which is missing."""
     if column.values.dtype.kind == "O":
         lengths = [len(column.values[row]) for row in rows]
         raise ValueError(
@@ -331,7 +373,7 @@ def _names(values: npt.NDArray[Any]) -> Names:
     return np.array(texts, np.str_)[inverse]
 
 
-def _check_different(path: Path, ids: Names, rows: Integers) -> None:
+def _check_different(table: DataTable, ids: Names, rows: Integers) -> None:
     if pc.count_distinct(pa.array(ids, pa.large_string())).as_py() == len(ids):
         return
     (numbers,), _ = class_numbers(ids)
@@ -339,6 +381,6 @@ def _check_different(path: Path, ids: Names, rows: Integers) -> None:
     repeated = np.setdiff1d(np.arange(len(ids)), first)
     again = int(repeated[0])
     raise ValueError(
-        f"the ids of {path} must be unique: rows {rows[first[numbers[again]]]} and {rows[again]} both have "
+        f"the ids of {table.path} must be unique: {table.where(rows[[first[numbers[again]], again]])} both have "
         f"{str(ids[again])!r}, and {len(repeated)} of {len(ids)} ids are repeated; give each row its own."
     )

@@ -6,20 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.json
-
 from trivet.config.base import nearest
 from trivet.io.csv_files import csv_table
 from trivet.io.hf_dataset import is_saved, read_saved
+from trivet.io.json_files import json_lines_table, json_table
 from trivet.io.npz_files import npy_table, npz_table
 from trivet.io.overwrite_guard import SHARDS, sharded
 from trivet.io.parquet_files import parquet_table
 from trivet.io.shards import shards_table
-from trivet.io.table import DataTable, arrow_table, read_errors
+from trivet.io.table import DataTable, arrow_table
 from trivet.io.vector_columns import with_vectors
 from trivet.runtime.progress import work
-from trivet.runtime.safe_read import check_regular, read_json
+from trivet.runtime.safe_read import read_json
 
 
 class Format(NamedTuple):
@@ -36,19 +34,14 @@ class Format(NamedTuple):
     vectors: bool = False
 
 
-def _json_lines(path: Path) -> DataTable:
-    check_regular(path, "a table")
-    with read_errors(path, "JSON lines"):
-        return arrow_table(path, pa.json.read_json(path, read_options=pa.json.ReadOptions(use_threads=False)))
-
-
 FORMATS = {
     ".csv": Format(csv_table),
     ".tsv": Format(csv_table),
     ".txt": Format(csv_table),
     ".parquet": Format(parquet_table, vectors=True),
-    ".jsonl": Format(_json_lines),
-    ".ndjson": Format(_json_lines),
+    ".jsonl": Format(json_lines_table),
+    ".ndjson": Format(json_lines_table),
+    ".json": Format(json_table),
     ".npz": Format(npz_table, rows=False, vectors=True),
     ".npy": Format(npy_table, rows=False, vectors=True),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 from trivet.runtime.safe_read import check_regular
 
@@ -21,7 +21,11 @@ class Packed(Protocol):
 
 # A file, a picture, or pixels (H, W) or (H, W, 3) uint8.
 Source = Path | Packed | Image.Image | np.ndarray
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")  # those of the suffixes in `trivet.datasets.folder`
+FORMATS: tuple[str, ...] = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF")
+SUFFIXES = frozenset((".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"))
+UNREAD = frozenset((".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".cr3", ".nef", ".arw"))
+if features.check("avif"):  # a Pillow that was built without it, or is older than 11.3
+    FORMATS, SUFFIXES, UNREAD = (*FORMATS, "AVIF"), SUFFIXES | {".avif"}, UNREAD - {".avif"}
 
 
 def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> Image.Image:
@@ -36,6 +40,8 @@ def open_image(source: Path | BinaryIO, formats: tuple[str, ...] = FORMATS) -> I
     """
     if isinstance(source, Path):
         check_regular(source, "an image")
+        if source.suffix.lower() in UNREAD:
+            raise ValueError(f"{source.suffix} files are not read; convert it to jpg or png")
     return Image.open(source, formats=formats)
 
 

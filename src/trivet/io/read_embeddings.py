@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from trivet.config.base import nearest
-from trivet.io.embedding_table import Vectors, display_texts, select_rows
+from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.formats import open_rows, open_vectors, run_embeddings
 from trivet.io.overwrite_guard import is_run_folder
-from trivet.io.table import check_complete
 
 TEXT = "text"  # the column of texts where none is named
 
@@ -23,6 +21,7 @@ def read_vectors(
     split: str | None = None,
     text: str | None = None,
     others: bool = False,
+    skip_empty: bool | None = None,
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
@@ -51,6 +50,8 @@ def read_vectors(
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
         text: a column whose values are wanted as texts of any length, level or not.
         others: also read the columns that are nothing of these, as texts.
+        skip_empty: leave out the rows without a class name, id, split or camera, said in the notes; None, as False,
+            where the error is not to offer it.
 
     Raises:
         ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` floating point with
@@ -63,17 +64,26 @@ def read_vectors(
     if is_run_folder(path):
         file = run_embeddings(path, split)
         path, split, name = file, None, f"{path.resolve().name} ({file.stem})"
-    return select_rows(open_vectors(path, table), levels, split, text=text, name=name, others=others)
+    return select_rows(
+        open_vectors(path, table), levels, split, text=text, name=name, others=others, skip_empty=skip_empty
+    )
 
 
 def read_texts(
-    path: Path, *, text: str = TEXT, levels: Sequence[str] | None = None, split: str | None = None, others: bool = False
+    path: Path,
+    *,
+    text: str = TEXT,
+    levels: Sequence[str] | None = None,
+    split: str | None = None,
+    others: bool = False,
+    skip_empty: bool | None = None,
 ) -> Vectors:
     """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
 
     Args:
         text: the column that holds the texts; all others are as in `read_vectors`.
         levels, split, others: as in `read_vectors`.
+        skip_empty: as in `read_vectors`, also the rows without a text.
 
     Returns:
         What is known of each row, its text among it; the embeddings are `(N, 0)`, as none are made yet.
@@ -92,10 +102,6 @@ def read_texts(
         raise ValueError(
             f"a label level must be a different column from the texts: got {text!r} for both; choose another."
         )
-    column = source.values(text)
-    if column.values.dtype.kind not in "UO":
+    if source.values(text).values.dtype.kind not in "UO":
         raise ValueError(f"the column {text!r} of {path} must hold texts: it holds numbers; name another.")
-    vectors = select_rows(source.without([text]), levels, split, others=others)
-    texts = display_texts(column, vectors.rows)
-    check_complete(path, vectors.rows, [not value.strip() for value in texts], "text")
-    return replace(vectors, texts=texts)
+    return select_rows(source, levels, split, text=text, needs={text: "text"}, others=others, skip_empty=skip_empty)

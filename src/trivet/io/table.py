@@ -50,6 +50,7 @@ class DataTable:
         levels: the columns that are label levels, where the file says so.
         vectors: `(N, d)`, embeddings beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
         shapes: name -> the shape of an array that is no column, as it does not have N values.
+        lines: gives the number of the line, from 1, that each row of a text file begins in, `(N,)`; None for others.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class DataTable:
     levels: Sequence[str] = ()
     vectors: npt.NDArray[Any] | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    lines: Callable[[], Integers] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -76,6 +78,33 @@ class DataTable:
         """The table without some of its columns."""
         return replace(self, types={name: kind for name, kind in self.types.items() if name not in names})
 
+    def take(self, rows: Integers) -> DataTable:
+        """The table of some of its rows, by their numbers."""
+
+        def values(name: str) -> ColumnValues:
+            column = self.values(name)
+            return column._replace(values=column.values[rows], missing=column.missing[rows])
+
+        lines = self.lines
+        return replace(
+            self,
+            count=len(rows),
+            read=lambda name: self.read(name).take(rows),
+            batches=lambda names: iter(
+                pa.table({name: self.read(name).take(rows) for name in names}).to_batches(BATCH)
+            ),
+            values=values,
+            vectors=None if self.vectors is None else self.vectors[rows],
+            lines=None if lines is None else lambda: lines()[rows],
+        )
+
+    def where(self, rows: Integers) -> str:
+        """Numbers of the first of some rows, as their file counts: "lines 3, 7", or "rows 1, 5 counted from 0"."""
+        numbers = rows if self.lines is None else self.lines()[rows]
+        first = listed([str(number) for number in numbers[:9].tolist()])
+        kind = "row" if self.lines is None else "line"
+        return f"{kind if len(rows) == 1 else f'{kind}s'} {first}{' counted from 0' if self.lines is None else ''}"
+
     def column(self, name: str, kind: str) -> pa.ChunkedArray:
         """A column as it is stored; ValueError that names the nearest if there is none.
 
@@ -89,12 +118,16 @@ class DataTable:
 
 
 def arrow_table(
-    path: Path, table: pa.Table, values: Callable[[Path, str, pa.ChunkedArray], ColumnValues] | None = None
+    path: Path,
+    table: pa.Table,
+    values: Callable[[Path, str, pa.ChunkedArray], ColumnValues] | None = None,
+    lines: Callable[[], Integers] | None = None,
 ) -> DataTable:
     """A table in memory, or mapped.
 
     Args:
         values: makes those of a column; `arrow_column`, if not given.
+        lines: as in `DataTable`.
     """
     check_columns(path, table.column_names)
     convert = values or arrow_column
@@ -105,6 +138,7 @@ def arrow_table(
         table.column,
         lambda names: iter(table.select(names).to_batches(BATCH)),
         lambda name: convert(path, name, table.column(name)),
+        lines=lines,
     )
 
 
@@ -171,23 +205,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "none"
 
 
-def check_complete(path: Path, rows: Integers, lacking: Sequence[bool] | Booleans, what: str) -> None:
-    """ValueError if some of the rows lack something.
-
-    Args:
-        rows: `(N,)` their numbers in the file.
-        lacking: `(N,)` which of them lack it.
-        what: each row must have, such as "id".
-    """
-    missing = rows[np.asarray(lacking, np.bool_)]
-    if len(missing):
-        raise ValueError(
-            f"every row of {path} must have a {what}: {len(missing)} of {len(rows)} have none, rows "
-            f"{listed([str(row) for row in missing[:9]])} counted from 0; fill them in, or leave out these rows"
-            f"{'' if what == 'text' else ' or this column'}."
-        )
-
-
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues:
     """A column of any type that has texts."""
     if pa.types.is_dictionary(column.type):
@@ -221,6 +238,11 @@ def _decoded(chunk: pa.DictionaryArray) -> float:
 def is_text(kind: pa.DataType) -> bool:
     """Test whether the values are texts already, also those that are stored as numbers of different texts."""
     return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in ("string", "large_string", "string_view")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Test whether each value is a list."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def is_readable(kind: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.io.table import DataTable, check_embeddings, listed
+from trivet.io.table import DataTable, check_embeddings, is_list, listed
 from trivet.runtime.progress import report
 
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
@@ -87,11 +87,7 @@ def _form(table: DataTable) -> tuple[VectorForm, list[str]]:
 
 
 def _find_list(table: DataTable) -> list[str]:
-    return [name for name in EMBEDDINGS if name in table.types and _is_list(table.types[name])][:1]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return [name for name in EMBEDDINGS if name in table.types and is_list(table.types[name])][:1]
 
 
 def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> npt.NDArray[Any]:

@@ -66,8 +66,8 @@ def test_a_few_steps_reach_the_page(make: Any, tmp_path: Path, monkeypatch: pyte
     record = run(tmp_path, make(tmp_path))
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     if make is table:
-        assert record.data.skipped[0].id == "5.png, row 5 of items.csv"
-        assert "row 5 of items.csv" in page
+        assert record.data.skipped[0].id == "5.png, line 7 of items.csv"
+        assert "line 7 of items.csv" in page
         embed_data(tmp_path / "run", "table", tmp_path / "out.parquet")
         kept = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
         assert set(kept["place"]) == {"Köln"}
@@ -197,9 +197,9 @@ def test_each_kind_has_items_by_which_a_step_is_chosen(make: Any, split: str, tm
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("9.png,", "every row of items.csv must have a class name of level 'class': 1 of 5 have none, rows 4 counted"),
-        ("../9.png,d", "a path must lie below .: row 4 of items.csv (counted from 0) has '../9.png'"),
-        ("0.png,d", "rows 0 and 4 of items.csv (counted from 0) both have '0.png'"),
+        ("9.png,", "every row of items.csv must have a class name of level 'class': 1 of 5 have none, line 6;"),
+        ("../9.png,d", "a path must lie below .: line 6 of items.csv has '../9.png'"),
+        ("0.png,d", "lines 2, 6 of items.csv both have '0.png'"),
         ('"9.png,d', "items.csv must be a complete csv file"),
     ],
 )

@@ -94,9 +94,10 @@ def read_items(request: AuditOptions) -> Items:
     else:
         if encoder is not None:
             raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
-        vectors = read_vectors(path, levels=levels, split=request.split, text=text)
+        read = partial(read_vectors, path, levels=levels, split=request.split, skip_empty=request.skip_empty)
+        vectors = read(text=text)
         if text is None and TEXT in vectors.columns and level != TEXT:
-            vectors = read_vectors(path, levels=levels, split=request.split, text=TEXT)
+            vectors = read(text=TEXT)
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
@@ -163,7 +164,13 @@ def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[
     def encode(texts: list[str]) -> npt.NDArray[Any]:
         return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, progress)
 
-    vectors = read_texts(request.embeddings, text=_text_column(request), levels=levels, split=request.split)
+    vectors = read_texts(
+        request.embeddings,
+        text=_text_column(request),
+        levels=levels,
+        split=request.split,
+        skip_empty=request.skip_empty,
+    )
     texts = list(vectors.texts or ())
     return replace(vectors, embeddings=encode(texts)), texts, note
 

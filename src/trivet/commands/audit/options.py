@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, TrustCode, exists
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, SkipEmpty, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class AuditOptions:
     ] = None
     distance: DistanceByDimension = None
     split: Annotated[str | None, typer.Option(help="For a file: use only the rows of this split.")] = None
+    skip_empty: SkipEmpty = False
     text: Annotated[
         str | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, TrustCode, exists
+from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, SkipEmpty, TrustCode, exists
 from trivet.io.overwrite_guard import is_run_folder
 
 
@@ -88,6 +88,7 @@ class DiagnoseOptions:
             "items alone beside a --reference that is a file."
         ),
     ] = None
+    skip_empty: SkipEmpty = False
     report: Report = None
     fail_on: Annotated[
         list[Failure] | None,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, Distance, Json, Report, TrustCode, exists
+from trivet.commands.shared_options import DataRoot, Distance, Json, Report, SkipEmpty, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class EvaluateOptions:
     table: Annotated[
         Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
     ] = None
+    skip_empty: SkipEmpty = False
     measures: Annotated[
         list[str] | None,
         typer.Option(

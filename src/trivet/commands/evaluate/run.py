@@ -204,12 +204,15 @@ def _evaluate(
     if sample:
         options["sample"] = sample_queries(sets, sample, seed)
     record = EvaluationRecord(
-        warnings=void(
-            {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
-            len(queries) - 1 if gallery is None else len(gallery),
-            measures,
-        )
-        + notes,
+        warnings=[
+            *dict.fromkeys((*queries.notes, *(() if gallery is None else gallery.notes))),
+            *void(
+                {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
+                len(queries) - 1 if gallery is None else len(gallery),
+                measures,
+            ),
+            *notes,
+        ],
         trivet=trivet.__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         embeddings=sets.name,

@@ -69,10 +69,11 @@ def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
         if split is not None:
             raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
         queries, retrieved = (
-            read_vectors(path, levels=levels, table=table, split=name) for name in (request.query, request.gallery)
+            read_vectors(path, levels=levels, table=table, split=name, skip_empty=request.skip_empty)
+            for name in (request.query, request.gallery)
         )
         return _of_two_sets(path.name, queries, retrieved, distance, request)
-    vectors = read_vectors(path, levels=levels, table=table, split=split)
+    vectors = read_vectors(path, levels=levels, table=table, split=split, skip_empty=request.skip_empty)
     protocol = vectors.protocol
     if protocol is None:
         return QueriesAndGallery(vectors.name, vectors, None, distance, cameras)
@@ -88,16 +89,16 @@ def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
 def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
     """The queries of one file and the gallery of another."""
     query, gallery = Path(request.query or ""), Path(request.gallery or "")
-    levels, table, split = request.labels, request.table, request.split
-    queries = read_vectors(query, levels=levels, table=table, split=split)
-    others = read_vectors(gallery, levels=levels)
+    levels, table, split, skip = request.labels, request.table, request.split, request.skip_empty
+    queries = read_vectors(query, levels=levels, table=table, split=split, skip_empty=skip)
+    others = read_vectors(gallery, levels=levels, skip_empty=skip)
     if levels is None:
         # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
         levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
         if lacking := [level for level in levels if level in queries.passed_over]:
-            queries = read_vectors(query, levels=levels, table=table, split=split)
+            queries = read_vectors(query, levels=levels, table=table, split=split, skip_empty=skip)
         if lacking or any(level in others.passed_over for level in levels):
-            others = read_vectors(gallery, levels=levels)
+            others = read_vectors(gallery, levels=levels, skip_empty=skip)
     name, distance = f"{query.name} in {gallery.name}", request.distance or run_distance(query)
     return _of_two_sets(name, queries, others, distance, request)
 

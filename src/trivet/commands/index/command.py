@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from trivet.commands.index.options import IndexOptions
-from trivet.commands.printing import echo, print_json
+from trivet.commands.printing import echo, print_json, print_text
 from trivet.commands.shared_options import check_folder, command, refuse
 from trivet.runtime.progress import show_progress
 
@@ -34,6 +34,8 @@ def index(context: typer.Context, request: IndexOptions) -> int:
             f"{made.kind}: {chosen}; recall@{made.recall_at} {100 * made.recall:.1f} % relative to exact search, "
             f"measured on {made.recall_queries} items"
         )
+    for note in made.notes:
+        print_text(note)
     if made.kind == "ivf-pq":
         echo(f"{made.bytes_per_item} bytes per item in memory, {4 * made.dimension} more on disk")
     return 0

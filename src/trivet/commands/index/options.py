@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, TrustCode, exists
+from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, SkipEmpty, TrustCode, exists
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class IndexOptions:
     recall: IndexRecall = None
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None
+    skip_empty: SkipEmpty = False
     table: Annotated[
         Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.", callback=exists)
     ] = None

@@ -42,7 +42,8 @@ class IndexAbout(Record):
 
 
 class IndexResult(IndexInfo):
-    """Content of `index.json`, less the format, the centre and the scale; and the bytes of an item in memory."""
+    """Content of `index.json`, less its format, centre and scale; the bytes of an item in memory; odd labels."""
 
     bytes_per_item: int
+    notes: list[str]
     about: IndexAbout

@@ -51,9 +51,9 @@ def make_index(request: IndexOptions) -> IndexResult:
     text = getattr(data, "text_column", None) or TEXT
     sets = []
     for name in [request.split] if splits is None else splits:
-        vectors = read_vectors(source, split=name, table=request.table)
+        vectors = read_vectors(source, split=name, table=request.table, skip_empty=request.skip_empty)
         if text in vectors.columns and not (maker is None and text_model is None):
-            vectors = read_vectors(source, split=name, table=request.table, text=text)
+            vectors = read_vectors(source, split=name, table=request.table, text=text, skip_empty=request.skip_empty)
         sets.append(vectors)
     if not is_run_folder(source):
         if maker is not None:
@@ -80,6 +80,7 @@ def make_index(request: IndexOptions) -> IndexResult:
         about.data, about.splits = data.name, splits
         about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
     items = _items(splits, sets)
+    notes = list(dict.fromkeys(note for vectors in sets for note in vectors.notes))
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
     with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
         described = about.as_json(unset=False)
@@ -92,7 +93,7 @@ def make_index(request: IndexOptions) -> IndexResult:
         pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
         write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
         index.save(folder)
-    return IndexResult(**index.info.as_json(), bytes_per_item=index.bytes_per_item, about=about)
+    return IndexResult(**index.info.as_json(), bytes_per_item=index.bytes_per_item, notes=notes, about=about)
 
 
 def _splits(run: RunFolder) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trivet.commands.printing import echo, print_json, print_text
-from trivet.commands.shared_options import DataRoot, Json, check_written, exists
+from trivet.commands.shared_options import DataRoot, Json, SkipEmpty, check_written, exists
 from trivet.io.overwrite_guard import INIT_START, begins
 from trivet.runtime.progress import show_progress
 
@@ -47,6 +47,7 @@ def init(
             f"{SCHEMA} beside them, if it is there.",
         ),
     ] = None,
+    skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
     data_root: DataRoot = None,
     json: Json = False,
@@ -57,7 +58,7 @@ def init(
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
-        proposal = propose(path, labels=labels, text=text, encoder=encoder, data_root=data_root)
+        proposal = propose(path, labels=labels, text=text, encoder=encoder, skip_empty=skip_empty, data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])
     if json:

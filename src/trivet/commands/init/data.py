@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trivet.datasets.equal_items import COMPARED, content_keys, row_keys
-from trivet.datasets.folder import SUFFIXES, FolderConfig, list_folder
+from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
-from trivet.io.embedding_table import CAMERA, ID, PROTOCOL_COLUMNS, SPLIT, plain_levels
+from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors
 from trivet.io.hf_dataset import is_saved
-from trivet.io.image_file import Frame, open_image
+from trivet.io.image_file import SUFFIXES, UNREAD, Frame, open_image
+from trivet.io.label_columns import ADDRESS, FIRST, NEARLY, SPLIT, is_numeric, label_columns, label_rank, text_column
 from trivet.io.overwrite_guard import sharded
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.vector_columns import holds_vectors
@@ -27,10 +30,7 @@ from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
 
-LABELS = ("label", "class", "class_name", "category", "target", "intent", "species", "identity", "product", "pid")
-TEXTS = ("text", "sentence", "utterance", "query", "question", "review", "description", "title", "content", "body")
-FIRST = 1000  # rows that tell what a column holds
-NEARLY = 0.9  # of them at least
+KINDS = {1: "as there is no better one", 2: "as the only one of numbers", 3: "as the only one of words"}
 SAMPLED_IMAGES = 500  # images that are opened
 GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
 
@@ -86,12 +86,11 @@ class DetectedData:
         return np.sort(counts[counts > 0])
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Columns:
     """Columns that may be label levels, as numbers of classes."""
 
-    numbers: dict[str, Integers] = field(default_factory=dict)
-    texts: set[str] = field(default_factory=set)  # those that hold texts
+    numbers: Mapping[str, Integers]
 
     def classes(self, name: str) -> int:
         return int(self.numbers[name].max()) + 1
@@ -102,23 +101,26 @@ class _Columns:
         return len(np.unique(pairs)) == self.classes(fine)
 
 
-def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = None) -> DetectedData:
+def detect(
+    path: Path, labels: Sequence[str] | None = None, text: str | None = None, *, skip_empty: bool = False
+) -> DetectedData:
     """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
 
     Args:
         labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
         text: the column of texts.
+        skip_empty: leave out rows of a table that lack a label or another value that each must have.
     """
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
         _refuse_text(text, path, "a folder of images")
-        return _folder(path, labels)
+        return _folder(path, labels, skip_empty)
     suffix = path.suffix.lower()
     numbers = path.with_suffix(".npy") if suffix == ".csv" else path
     if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
         _refuse_text(text, path, "vectors")
-        return _vectors(numbers, labels)
+        return _vectors(numbers, labels, skip_empty)
     if suffix in SUFFIXES:
         raise ValueError(f"init needs a folder of images, or a table that lists them: got the image {path}.")
     if not path.is_dir() and suffix not in TABLES:
@@ -129,10 +131,10 @@ def detect(path: Path, labels: Sequence[str] | None = None, text: str | None = N
     rows = open_rows(path)
     image = None if text is not None else _image_column(rows)
     if image is not None:
-        return _table(rows, image, labels)
+        return _table(rows, image, labels, skip_empty)
     if suffix == ".parquet" and text is None and holds_vectors(rows):
-        return _vectors(path, labels)
-    return _texts(rows, text, labels)
+        return _vectors(path, labels, skip_empty)
+    return _texts(rows, text, labels, skip_empty)
 
 
 def _refuse_text(text: str | None, path: Path, what: str) -> None:
@@ -140,7 +142,7 @@ def _refuse_text(text: str | None, path: Path, what: str) -> None:
         raise ValueError(f"--text names the column of texts of a table: {path} holds {what}; leave it out.")
 
 
-def _folder(path: Path, labels: Sequence[str] | None) -> DetectedData:
+def _folder(path: Path, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
     tables = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and not file.name.startswith("."))
     config = FolderConfig(root=path, levels=None if labels is None else tuple(labels))
     try:
@@ -148,7 +150,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> DetectedData:
     except ValueError as error:
         lists = [file for file in tables if _lists_images(file)]
         if len(lists) == 1:  # images in no class folders, and a table that says their classes
-            return detect(lists[0], labels)
+            return detect(lists[0], labels, skip_empty=skip_empty)
         if tables:
             names = listed([file.name for file in tables])
             raise ValueError(f"{str(error).removesuffix('.')}; or give a table: {path} holds {names}.") from None
@@ -157,7 +159,7 @@ def _folder(path: Path, labels: Sequence[str] | None) -> DetectedData:
     if (
         len(first) == 1 and len(listing.names) > 1 and labels is None and not listing.subsets
     ):  # a folder around the folders of the classes
-        return _folder(path / first[0], labels)
+        return _folder(path / first[0], labels, skip_empty)
     data = {"name": "folder", "root": str(path)} | ({} if labels is None else {"levels": list(labels)})
     levels = dict(listing.labels)
     main = next(
@@ -177,12 +179,12 @@ def _lists_images(file: Path) -> bool:
         return False
 
 
-def _table(rows: DataTable, image: str, labels: Sequence[str] | None) -> DetectedData:
+def _table(rows: DataTable, image: str, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
-    levels, main, guessed = _levels(rows, labels, leave=(image,))
-    data["levels"] = list(levels)
+    _, levels, main, guessed = _levels(rows, labels, image, skip_empty)
+    data |= {"levels": list(levels)} | ({"skip_empty": True} if skip_empty else {})
     listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
     first = listing.sources[0]
     if isinstance(first, Path) and not first.exists() and first.relative_to(_folder_of(rows.path)).exists():
@@ -197,11 +199,12 @@ def _folder_of(table: Path) -> Path:
     return table if table.is_dir() else table.parent
 
 
-def _vectors(path: Path, labels: Sequence[str] | None) -> DetectedData:
+def _vectors(path: Path, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
     source = open_vectors(path)
     assert source.vectors is not None
-    levels, main, guessed = _levels(source, labels, leave=("text",))
-    data = {"name": "vectors", "path": str(path), "levels": list(levels)}
+    known, levels, main, guessed = _levels(source, labels, None, skip_empty)
+    data: dict[str, Any] = {"name": "vectors", "path": str(path), "levels": list(levels)}
+    data |= {"skip_empty": True} if skip_empty else {}
     notes = []
     rows = source.vectors[: max(1, COMPARED // source.vectors[0].nbytes)]
     same = len(rows) - len(set(row_keys(rows)))
@@ -209,84 +212,106 @@ def _vectors(path: Path, labels: Sequence[str] | None) -> DetectedData:
         notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
         notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
     divided = SPLIT[0] in source.columns
-    return DetectedData("vectors", data, source.count, levels, main, divided, notes=tuple(notes), guessed=guessed)
+    return DetectedData("vectors", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed)
 
 
-def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None) -> DetectedData:
-    column = _text_column(rows) if text is None else text
+def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
+    column = text_column(rows) if text is None else text
     if column is None:
+        if web := _image_column(rows, web=True):
+            _levels(rows, labels, web, skip_empty)
+            list_table(TableConfig(path=rows.path, image=web), rows)
         raise ValueError(
             f"a table must have a column of image paths or of texts beside its labels: {rows.path} has "
             f"{listed(rows.names)}; name the column of texts with --text, or save vectors as .npz or .parquet."
         )
     check_name(column, rows.names, name="--text")
-    levels, main, guessed = _levels(rows, labels, leave=(column,))
-    data = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
+    known, levels, main, guessed = _levels(rows, labels, column, skip_empty)
+    data: dict[str, Any] = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
+    data |= {"skip_empty": True} if skip_empty else {}
     if column != "text":
         data["text"] = column
     notes = () if text is not None or column == "text" else (f"The column {column!r} was taken for the texts.",)
-    return DetectedData("texts", data, rows.count, levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
+    return DetectedData("texts", data, len(known), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
 
 
-def _image_column(rows: DataTable) -> str | None:
-    """The column of images or of their paths, one with a usual name first."""
+def _image_column(rows: DataTable, *, web: bool = False) -> str | None:
+    """The column of images or of their paths, one with a usual name first.
+
+    Args:
+        web: of their addresses.
+    """
     for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
-        if holds_images(rows.types[name]):
+        if holds_images(rows.types[name]) and not web:
             return name
         if is_text(rows.types[name]):
             some = [value for value in next(rows.batches([name])).column(0).slice(0, FIRST).to_pylist() if value]
-            if some and sum(Path(value).suffix.lower() in SUFFIXES for value in some) >= NEARLY * len(some):
+            endings = [PurePosixPath(value.partition("?")[0]).suffix.lower() in SUFFIXES | UNREAD for value in some]
+            if web:
+                endings = [ADDRESS.fullmatch(value) is not None for value in some]
+            if some and sum(endings) >= NEARLY * len(some) and (web or ADDRESS.fullmatch(some[0]) is None):
                 return name
     return None
 
 
-def _text_column(rows: DataTable) -> str | None:
-    """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
-    named = next((name for usual in TEXTS for name in rows.columns if name.lower() == usual), None)
-    if named is not None:
-        return named
-    plain, _ = plain_levels(rows)
-    lengths = {}
-    for name in rows.columns:
-        if name in plain or name in (*ID, *SPLIT, *CAMERA, *PROTOCOL_COLUMNS):
-            continue
-        values = rows.values(name).values[:FIRST]
-        if values.dtype.kind in "UO":
-            lengths[name] = float(np.mean([len(value) for value in values.tolist()]))
-    return max(lengths, key=lambda name: lengths[name], default=None)
-
-
 def _levels(
-    source: DataTable, labels: Sequence[str] | None, leave: Sequence[str]
-) -> tuple[dict[str, Integers], str, str]:
-    """The label levels with the class of each item, coarse first, the one most likely meant, and what was guessed."""
-    path = source.path
-    if labels is not None:
-        for name in labels:
-            check_name(name, source.columns, name="--labels")
-        levels = {name: _numbers(path, name, source.values(name)) for name in labels}
+    source: DataTable, labels: Sequence[str] | None, item: str | None, skip_empty: bool
+) -> tuple[Vectors, dict[str, Integers], str, str]:
+    """The rows, the class of each at its label levels, coarse first, the level most likely meant, and what was guessed.
+
+    Args:
+        item: the column of the texts or images.
+    """
+    guessed = ""
+    if labels is None:
+        labels, main, guessed = _guessed_levels(source.without([item or "text"]))
+    for name in labels:
+        check_name(name, list(source.types), name="--labels")
+    needs = {item: "text or path"} if item in source.columns and is_text(source.types[item]) else {}
+    rows = select_rows(source, labels, None, needs=needs, skip_empty=skip_empty)
+    levels = class_labels(rows)[0]
+    if not guessed:
         fine = [name for name in reversed(levels) if np.median(np.bincount(levels[name])) >= 2]
-        return levels, (fine or list(levels)[-1:])[0], ""
-    plain, passed_over = plain_levels(source)
-    known = _Columns()
-    for name, column in plain.items():
-        if name not in leave and not column.missing.any():
-            known.numbers[name] = _numbers(path, name, column)
-            if column.values.dtype.kind in "UO":
-                known.texts.add(name)
-    for name in [name for name in known.numbers if known.classes(name) < 2]:
-        del known.numbers[name]
-    if not known.numbers:
-        unlike = [name for name in passed_over if name not in leave]
-        why = f"nearly every row has its own {listed(unlike)}" if unlike else f"it has {listed(list(source.columns))}"
+        main = (fine or list(levels)[-1:])[0]
+    return rows, levels, main, guessed
+
+
+def _guessed_levels(source: DataTable) -> tuple[list[str], str, str]:
+    """The label levels, coarse first, the one most likely meant, and what was guessed; ValueError if that is open."""
+    path, (columns, passed_over) = source.path, label_columns(source)
+    columns = {name: column for name, column in columns.items() if len(pc.unique(pa.array(column.values))) > 1}
+    if not columns:
+        why = "; ".join(passed_over.values()) if passed_over else f"it has {listed(list(source.names))}"
         raise ValueError(
             f"training needs a column of labels that items share: {path} has none ({why}); add one, or name it with "
             "--labels."
         )
-    named = next((name for usual in LABELS for name in known.numbers if name.lower() == usual), None)
-    main = named or max(known.numbers, key=lambda name: (name in known.texts, known.classes(name)))
+    ranks = {name: label_rank(name, column) for name, column in columns.items()}
+    best = [name for name in columns if ranks[name] == max(ranks.values())]
+    known = _Columns({name: _numbers(column) for name, column in columns.items()})
+    best.sort(key=lambda name: (known.classes(name), not is_numeric(columns[name])))
+    kind = ranks[best[0]][0]
+    if kind == 0 or not all(known.within(fine, coarse) for coarse, fine in pairwise(best)):
+        raise ValueError(
+            f"the column of labels must be named with --labels, as it is open which one is meant: {path} has "
+            f"{_counted(known, columns)}."
+        )
+    main = best[-1]
+    labelled = ~columns[main].missing
+    known = _Columns({n: _numbers(c)[labelled] for n, c in columns.items() if not c.missing[labelled].any()})
     chain = _nested(known, main)
-    return {name: known.numbers[name] for name in chain}, main, _guess(known, chain, main, named is not None)
+    why = "by its name"
+    if kind < 4:
+        why = "as the only one" if len(columns) == 1 else "as the finest" if len(best) > 1 else KINDS[kind]
+    text = f"Guessed: {main!r} is the label, {why}"
+    if len(chain) > 1:
+        text += f"; {' > '.join(chain)}, coarse first, as each class of one lies in one class of the one before"
+    others = _counted(known, [name for name in known.numbers if name not in chain])
+    return chain, main, text + (f". Not taken: {others}." if others else ".") + " --labels names others."
+
+
+def _counted(known: _Columns, names: Iterable[str]) -> str:
+    return ", ".join(f"{name!r} ({known.classes(name):,} classes)" for name in names)
 
 
 def _nested(known: _Columns, main: str) -> list[str]:
@@ -300,23 +325,8 @@ def _nested(known: _Columns, main: str) -> list[str]:
     return sorted(chain, key=known.classes)
 
 
-def _guess(known: _Columns, chain: Sequence[str], main: str, by_name: bool) -> str:
-    why = "by its name" if by_name else "as the one of most classes" if len(known.numbers) > 1 else "as the only one"
-    text = f"Guessed: {main!r} is the label, {why}"
-    if len(chain) > 1:
-        text += f"; {' > '.join(chain)}, coarse first, as each class of one lies in one class of the one before"
-    others = [f"{name!r} ({known.classes(name):,} classes)" for name in known.numbers if name not in chain]
-    return text + (f". Not taken: {listed(others)}." if others else ".") + " --labels names others."
-
-
-def _numbers(path: Path, name: str, column: ColumnValues) -> Integers:
-    if column.missing.any():
-        raise ValueError(
-            f"every row of {path} must have a label: {column.missing.sum():,} of "
-            f"{len(column.missing):,} have none in {name!r}; fill them in, or leave out these rows."
-        )
-    values = pa.array(column.values).dictionary_encode()
-    return np.asarray(values.indices.to_numpy(), np.int64)
+def _numbers(column: ColumnValues) -> Integers:
+    return np.asarray(pa.array(column.values).dictionary_encode().indices.to_numpy(), np.int64)
 
 
 def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
@@ -343,5 +353,5 @@ def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
     images = Images(len(some), {positions[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
     keys = content_keys([listing.items(FileInputs(listing.sources, frame, np.arange(count), listing.boxes))])
     same = count - len(set(keys))
-    notes = () if not same else (f"Copies of other images, byte for byte: {same:,}.",)
+    notes = (*listing.notes, *([f"Copies of other images, byte for byte: {same:,}."] if same else []))
     return replace(detected, listing=listing, images=images, notes=(*detected.notes, *notes))

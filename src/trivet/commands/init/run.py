@@ -79,15 +79,16 @@ def propose(
     labels: Sequence[str] | None = None,
     text: str | None = None,
     encoder: str | None = None,
+    skip_empty: bool = False,
     data_root: Path | None = None,
 ) -> Proposal:
     """Settings that suit the data at a path, checked as far as can be without training.
 
     Args:
-        path, labels, text: see `detect`.
+        path, labels, text, skip_empty: see `detect`.
         encoder: of texts, a sentence-transformers model, by name or folder.
     """
-    detected = detect(path, labels, text)
+    detected = detect(path, labels, text, skip_empty=skip_empty)
     if encoder is not None and detected.kind != "texts":
         raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
     sizes = detected.sizes(detected.main)

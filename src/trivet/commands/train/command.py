@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, print_json
-from trivet.commands.shared_options import Change, DataRoot, Json, TrustCode, check_folder, exists, refuse
+from trivet.commands.shared_options import Change, DataRoot, Json, SkipEmpty, TrustCode, check_folder, exists, refuse
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
@@ -64,6 +64,7 @@ def train(
             "may be repeated, the coarse one first, which is trained on.",
         ),
     ] = None,
+    skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
         Path | None,
@@ -87,12 +88,13 @@ def train(
     json: Json = False,
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
+    set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     if folds is not None and member_of(os.environ) is not None:
         raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        new_only = ("vectors", "texts", "encoder", "labels", "output", "force", "folds")
+        new_only = ("vectors", "texts", "encoder", "labels", "output", "force", "folds", "skip_empty")
         refuse(context, "--resume takes the settings of the run", *new_only)
         with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
@@ -105,7 +107,7 @@ def train(
             refuse(context, f"--set is for one run: name one of those in {folder}", "set")
             result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
             return _folds_ended(result, folder, json=json)
-        record = run.resume(folder, changes=set or (), data_root=data_root, command=command_line(), progress=True)
+        record = run.resume(folder, changes=set, data_root=data_root, command=command_line(), progress=True)
     else:
         sources = [source for source in (config, vectors, texts) if source is not None]
         if len(sources) != 1:
@@ -116,12 +118,12 @@ def train(
         if encoder is not None and texts is None:
             raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
         if config is not None:
-            settings = _read(config, set or [], labels)  # before what takes long to load
+            settings = _read(config, set, labels)  # before what takes long to load
         else:
             data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
-            settings = _made(data, set or [], folds, data_root)
+            settings = _made(data, set, folds, data_root)
         with show_progress("loading what trains"):
             from trivet.commands.train import run
 
