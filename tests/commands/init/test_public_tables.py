@@ -15,6 +15,8 @@ import pytest
 from tests import miniatures
 from tests.commands.conftest import Call
 
+from trivet.datasets.table import IMAGE
+
 ITEMS = ("card", "loan", "transfer", "pin", "fee", "limit", "refund", "cash")
 VERBS = ("lost", "blocked", "late", "wrong", "missing", "new", "double", "old")
 
@@ -170,6 +172,84 @@ def observations() -> str:
     return written("observations.csv", head, rows)
 
 
+def spam() -> str:
+    rows = [(("ham", "ham", "spam")[i % 3], sentence(i), "", "", "") for i in range(64)]
+    return written("spam.csv", "v1,v2,,,", rows, encoding="latin-1")
+
+
+def news() -> str:
+    rows = [
+        {"category": ("POLITICS", "WELLNESS", "TRAVEL", "MONEY")[i % 4], "headline": f"{ITEMS[i % 8]} news of {i}"}
+        | {"authors": f"Ann {i % 6}", "link": f"https://a.org/{i}", "short_description": f"{sentence(i)}, they said"}
+        | {"date": f"2018-05-{i % 9 + 10}"}
+        for i in range(64)
+    ]
+    Path("news.json").write_text(json.dumps(rows))
+    return "news.json"
+
+
+def questions() -> str:
+    rows = [(i % 8 // 2, i % 8, f"What is {sentence(i)}?") for i in range(64)]
+    return written("trec.csv", "label-coarse,label-fine,text", rows)
+
+
+def pets() -> str:
+    rows = []
+    for i in range(40):
+        miniatures.picture(Path(f"pets/{i}.png"), 5 * i)
+        rows.append((f"{i}.png", f"breed_{i // 5}", ("cat", "dog")[i // 20], 200 + i % 3, 300))
+    return written("pets/list.csv", "filename,breed,species,width,height", rows)
+
+
+def french_phrases() -> str:
+    rows = [
+        (sentence(i), ("plainte", "question", "merci", "autre")[i % 4], f"{i % 9 + 10}/06/2023", f"A. B{i % 7}")
+        for i in range(64)
+    ]
+    return written("phrases.csv", "phrase;classe;date;auteur", rows, mark=";")
+
+
+def whales() -> str:
+    rows = []
+    for i in range(32):
+        miniatures.picture(Path(f"{i:04x}.png"), 5 * i)
+        rows.append((f"{i:04x}.png", f"w_{i // 4:05x}"))
+    return written("train.csv", "Image,Id", rows)
+
+
+def complaints() -> str:
+    head = "Date received,Product,Sub-product,Issue,Consumer complaint narrative,Company,State,ZIP code,Complaint ID"
+    rows = [
+        (f"03/{i % 9 + 10}/2020", f"Loan {i % 8 // 4}", f"Loan {i % 8 // 4} kind {i % 8 // 2}", f"Issue {i * 7 % 5}")
+        for i in range(64)
+    ]
+    rows = [
+        (*row, f"I write because {sentence(i)}", f"BANK {i % 3}", ("CA", "NY", "TX")[i * 5 % 3], f"9{i % 4}1", 70 + i)
+        for i, row in enumerate(rows)
+    ]
+    return written("complaints.csv", head, rows)
+
+
+def chinese() -> str:
+    rows = [(i, f"我的{ITEMS[i % 8]}第{i}次没有到", ("物流", "退款", "质量", "其他")[i % 4]) for i in range(64)]
+    return written("zh.csv", "编号,文本,标签", rows)
+
+
+def shop() -> str:
+    rows = []
+    for i in range(40):
+        miniatures.picture(Path(f"{i}.png"), 5 * i)
+        rows.append(
+            (f"train_{i}", f"{i}.png", f"{i * 7919 % 9973:08x}", f"Cool {ITEMS[i % 8]} {i}", 249114794 + i // 4)
+        )
+    return written("shop.csv", "posting_id,image,image_phash,title,label_group", rows)
+
+
+def films() -> str:
+    rows = [(f"A film where {sentence(i)}", ("positive", "negative")[i % 2]) for i in range(64)]
+    return written("imdb.csv", "review,sentiment", rows)
+
+
 # What makes the table -> the kind of data, the column of texts or images, and the labels that are taken for the main.
 EXPECTED: dict[Callable[[], str], tuple[str, str, set[str]]] = {
     banking77: ("texts", "text", {"category"}),
@@ -184,6 +264,20 @@ EXPECTED: dict[Callable[[], str], tuple[str, str, set[str]]] = {
     observations: ("table", "image", {"scientific_name", "common_name"}),
 }
 
+# Written when the rules were done, and not looked at before.
+LATER: dict[Callable[[], str], tuple[str, str, set[str]]] = {
+    spam: ("texts", "v2", {"v1"}),
+    news: ("texts", "short_description", {"category"}),
+    questions: ("texts", "text", {"label-fine", "label-coarse"}),
+    pets: ("table", "filename", {"breed"}),
+    french_phrases: ("texts", "phrase", {"classe"}),
+    whales: ("table", "Image", {"Id"}),
+    complaints: ("texts", "Consumer complaint narrative", {"Product", "Sub-product"}),
+    chinese: ("texts", "文本", {"标签"}),
+    shop: ("table", "image", {"label_group"}),
+    films: ("texts", "review", {"sentiment"}),
+}
+
 
 def chosen(path: str, run_command: Call) -> tuple[str, str, str] | str:
     """Kind, column of texts or images, and level trained on; the sentence that asks, where nothing is chosen."""
@@ -191,20 +285,15 @@ def chosen(path: str, run_command: Call) -> tuple[str, str, str] | str:
     if code:
         return err
     data: dict[str, Any] = tomllib.loads(Path("trivet.toml").read_text())["data"]
-    default = {"texts": "text", "table": "image" if "image" in head(path).split(",") else "image_path"}.get(
-        data["name"], ""
-    )
+    names = Path(path).read_bytes().split(b"\n")[0].decode("latin-1").split(",")
+    default = "text" if data["name"] == "texts" else next((name for name in IMAGE if name in names), "")
     column = data.get("text" if data["name"] == "texts" else "image", default)
     return data["name"], column, data.get("level", data["levels"][-1])
 
 
-def head(path: str) -> str:
-    return Path(path).read_bytes().split(b"\n")[0].decode("latin-1")
-
-
-@pytest.mark.parametrize("make", EXPECTED, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", {**EXPECTED, **LATER}, ids=lambda make: make.__name__)
 def test_the_columns_are_those_that_a_person_would_choose(make: Callable[[], str], run_command: Call) -> None:
-    kind, column, labels = EXPECTED[make]
+    kind, column, labels = (EXPECTED | LATER)[make]
     made = chosen(make(), run_command)
     assert made[:2] == (kind, column), made
     assert made[2] in labels, made

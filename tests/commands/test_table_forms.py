@@ -1,0 +1,266 @@
+"""Tables of texts and of images in the forms that people keep: every command that takes them reads all alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image, features
+from tests import miniatures
+from tests.commands.conftest import Call
+
+from trivet.io.image_file import SUFFIXES, UNREAD
+
+WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
+ROWS = [{"id": i, "text": f"where is the {WORDS[i % 8]} number {i}?", "label": WORDS[i % 8]} for i in range(48)]
+FEW = ["--set=training.steps=2", "--set=training.warmup_steps=1", "--set=evaluation.every=1"]
+FEW += ["--set=evaluation.nmi_plus=1", "--set=evaluation.map_points=5"]
+
+
+def written(path: Path, rows: Sequence[dict[str, Any]], mark: str = ",") -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=mark)
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(text.getvalue(), encoding="utf-8")
+    return str(path)
+
+
+def lines(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def excel(folder: Path) -> str:
+    body = Path(written(folder / "t.csv", ROWS, ";")).read_text()
+    (folder / "t.csv").write_bytes(b"sep=;\r\n" + f"{body};;\r\n;;\r\n".replace("where", "wäre").encode("cp1252"))
+    return str(folder / "t.csv")
+
+
+def prodigy(folder: Path) -> str:
+    rows = [
+        {"id": row["id"], "text": row["text"], "options": [{"id": w, "text": w} for w in WORDS], "_input_hash": i}
+        | {"accept": [row["label"]], "answer": "accept", "_task_hash": -i, "_view_id": "choice"}
+        for i, row in enumerate(ROWS)
+    ]
+    return lines(folder / "t.jsonl", [*rows, {**rows[0], "id": 99, "accept": [], "answer": "ignore"}])
+
+
+def label_studio(folder: Path) -> list[dict[str, Any]]:
+    more = {"annotator": 1, "created_at": "2024-01-10T10:00:00.000Z", "updated_at": "2024-01-11T10:00:00.000Z"}
+    return [{**row, "annotation_id": i, "lead_time": i % 7 + 0.5, **more} for i, row in enumerate(ROWS)]
+
+
+def json_min(folder: Path) -> str:
+    (folder / "t.json").write_text(json.dumps(label_studio(folder), indent=2))
+    return str(folder / "t.json")
+
+
+def json_array(folder: Path) -> str:
+    (folder / "t.json").write_text(json.dumps(ROWS))
+    return str(folder / "t.json")
+
+
+def parquet(folder: Path) -> str:
+    pyarrow.parquet.write_table(pa.Table.from_pylist(ROWS), folder / "t.parquet")
+    return str(folder / "t.parquet")
+
+
+def saved(folder: Path) -> str:
+    columns = {name: [row[name] for row in ROWS] for name in ("id", "text")}
+    numbers = [WORDS.index(str(row["label"])) for row in ROWS]
+    miniatures.hugging_face(folder / "t", {**columns, "label": numbers}, label=WORDS)
+    return str(folder / "t")
+
+
+TEXTS: dict[str, Callable[[Path], str]] = {
+    "csv": lambda folder: written(folder / "t.csv", ROWS),
+    "tsv": lambda folder: written(folder / "t.tsv", ROWS, "\t"),
+    "excel": excel,
+    "json lines": lambda folder: lines(folder / "t.jsonl", ROWS),
+    "json array": json_array,
+    "prodigy": prodigy,
+    "label studio csv": lambda folder: written(folder / "t.csv", label_studio(folder)),
+    "label studio json-min": json_min,
+    "lists of one": lambda folder: lines(folder / "t.jsonl", [{**row, "label": [row["label"]]} for row in ROWS]),
+    "parquet": parquet,
+    "hugging face": saved,
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(run_command: Call, *arguments: object) -> dict[str, Any]:
+    code, out, err = run_command(*arguments, "--json")
+    assert code == 0, err
+    made: dict[str, Any] = json.loads(out)
+    return made
+
+
+@pytest.mark.parametrize("form", TEXTS)
+def test_texts_of_every_form_through_every_command(form: str, folder: Path, run_command: Call) -> None:
+    path = TEXTS[form](folder)
+    made = answer(run_command, "init", path)
+    assert (made["kind"], made["items"], made["classes"]) == ("texts", 48, 8)
+    assert (made["chosen"]["data"]["levels"], made["chosen"]["data"].get("text")) == (["label"], None)
+    answer(run_command, "train", "--texts", path, "--labels", "label", "-o", "run", *FEW)
+    audited = answer(run_command, "audit", path, "--level", "label")
+    assert (audited["items"], audited["classes"]) == (48, 8)
+    embedded = answer(run_command, "embed", "run", path, "-o", "e.parquet")
+    assert embedded["items"] == 48
+    answer(run_command, "diagnose", "run", "--texts", path, "--labels", "label")
+    for command in (("evaluate", "e.parquet", "--labels", "label"), ("index", "e.parquet", "-o", "index")):
+        assert answer(run_command, *command)["items"] == 48
+    for command in ("evaluate", "diagnose"):  # no encoder, no vectors
+        code, _, err = run_command(command, path)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert "embeddings" in err
+
+
+def pictures(ending: str = ".png", folder: str = "photos", mark: str = "/") -> list[dict[str, Any]]:
+    rows = []
+    for i in range(32):
+        path = Path(folder, f"{i}{ending}")
+        path.parent.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(i).integers(0, 255, (12, 12, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(path, {".jfif": "JPEG"}.get(ending))
+        rows.append({"path": f"{folder}{mark}{path.name}", "label": WORDS[i // 4]})
+    return rows
+
+
+def in_parquet(cell: Callable[[bytes], Any]) -> str:
+    rows = [{"image": cell(Path(row.pop("path")).read_bytes()), **row} for row in pictures()]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), "t.parquet")
+    return "t.parquet"
+
+
+def from_windows() -> str:
+    return written(Path("t.csv"), pictures(mark="\\"), ";")
+
+
+IMAGES: dict[str, Callable[[], str]] = {
+    "csv": lambda: written(Path("t.csv"), pictures()),
+    "json lines": lambda: lines(Path("t.jsonl"), pictures()),
+    "json array": lambda: str(Path("t.json").write_text(json.dumps(pictures())) and "t.json"),
+    "from windows": from_windows,
+    "bytes and paths": lambda: in_parquet(lambda data: {"bytes": data, "path": "x.png"}),
+    "bytes": lambda: in_parquet(lambda data: data),
+    "jfif": lambda: written(Path("t.csv"), pictures(".jfif")),
+    "avif": lambda: written(Path("t.csv"), pictures(".avif")),
+}
+
+
+@pytest.mark.parametrize("form", IMAGES)
+def test_images_of_every_form_through_every_command(form: str, run_command: Call) -> None:
+    if form == "avif" and not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    path = IMAGES[form]()
+    made = answer(run_command, "init", path, "-o", "own.toml")
+    assert (made["kind"], made["items"], made["classes"]) == ("table", 32, 8)
+    few = ["--set=training.steps=2", "--set=evaluation.every=2", "--set=evaluation.nmi_plus=1"]
+    answer(run_command, "train", "own.toml", "-o", "run", *few)
+    assert answer(run_command, "embed", "run", path, "-o", "e.parquet")["items"] == 32
+    for command in (("evaluate", "e.parquet", "--labels", "label"), ("index", "e.parquet", "-o", "index")):
+        assert answer(run_command, *command)["items"] == 32
+    assert answer(run_command, "audit", "e.parquet", "--level", "label")["items"] == 32
+
+
+def test_images_that_are_not_read_are_counted_by_their_ending(run_command: Call) -> None:
+    assert not SUFFIXES & UNREAD
+    for i in range(32):
+        miniatures.picture(Path(f"photos/{WORDS[i // 4]}/{i}.png"), 5 * i)
+    for i in range(80):
+        Path(f"photos/{WORDS[i % 8]}/{i}.HEIC").write_bytes(b"....ftypheic")
+    Path("photos/ant/1.dng").write_bytes(b"raw")
+    sentence = "Files of photos that are not read, and left out: 80 .heic, 1 .dng. Convert them to jpg or png."
+    made = answer(run_command, "init", "photos")
+    assert sentence in made["findings"]
+    few = ["--set=training.steps=2", "--set=evaluation.every=2", "--set=evaluation.nmi_plus=1"]
+    _, out, _ = run_command("train", "trivet.toml", "-o", "run", *few)
+    assert "80 .heic, 1 .dng" in " ".join(out.split())
+    assert "80 .heic, 1 .dng" in Path("run/report.html").read_text(encoding="utf-8")
+    for path in Path("photos").rglob("*.png"):
+        path.unlink()
+    code, _, err = run_command("init", "photos", "-o", "other.toml")
+    assert (code, "has only 80 .heic, 1 .dng, which are not read; convert them" in err) == (2, True)
+    rows = [{"path": f"{WORDS[i % 8]}/{i}.HEIC", "label": WORDS[i % 8]} for i in range(80)]
+    written(Path("photos/t.csv"), rows)
+    code, _, err = run_command("init", "photos/t.csv", "-o", "other.toml")
+    assert (code, ".HEIC files are not read; convert it to jpg or png" in err) == (2, True)
+
+
+@pytest.mark.parametrize("address", ["https://a.org/p/{}.jpg", "https://a.org/photos/{}/medium.jpeg?17", "s3://b/{}"])
+def test_addresses_are_named_as_what_they_are(address: str, run_command: Call) -> None:
+    rows = [{"image": address.format(i), "label": WORDS[i // 4]} for i in range(32)]
+    code, _, err = run_command("init", written(Path("t.csv"), rows))
+    assert code == 2
+    assert f"'image' of t.csv holds 32 addresses, such as '{address.format(0)}', and nothing is downloaded" in err
+    with_texts = [{"text": f"a nice {row['label']} {i}", **row} for i, row in enumerate(rows)]
+    made = answer(run_command, "init", written(Path("t.csv"), with_texts))
+    assert made["kind"] == "texts"
+
+
+GAPS = [
+    {**row, "label": "" if i in (3, 7) else row["label"], "text": "" if i == 5 else row["text"]}
+    for i, row in enumerate(ROWS)
+]
+
+
+def test_rows_with_gaps_are_left_out_where_asked(folder: Path, run_command: Call) -> None:
+    path = written(folder / "t.csv", GAPS)
+    calls: dict[str, list[str]] = {
+        "init": [path],
+        "train": ["--texts", path, "--labels", "label", "-o", "run", *FEW],
+        "audit": [path, "--level", "label"],
+    }
+    for command, arguments in calls.items():
+        code, _, err = run_command(command, *arguments)
+        assert code == 2, command
+        assert "2 of 48 have no class name of level 'label', lines 5, 9" in err, command
+        assert "1 of 48 have no text" in err, command
+        assert ", line 7; fill them in, or go on without these rows: --skip-empty" in err
+        code, out, err = run_command(command, *arguments, "--skip-empty")
+        assert code == 0, err
+        assert "3 of 48 rows of t.csv were left out" in " ".join(out.split()), command
+    assert tomllib.loads(Path("trivet.toml").read_text())["data"]["skip_empty"] is True
+    assert run_command("train", "trivet.toml", "-o", "other", *FEW)[0] == 0
+    code, _, err = run_command("embed", "run", path, "-o", "e.parquet")
+    assert (code, "--" in err) == (2, False), err  # an option that `embed` does not have is not offered
+    rows = np.random.default_rng(0).normal(size=(48, 6)).astype(np.float32)
+    pyarrow.parquet.write_table(
+        pa.table({"label": [row["label"] or None for row in GAPS], "embedding": list(rows)}), "v.parquet"
+    )
+    for arguments in (["evaluate", "v.parquet"], ["diagnose", "v.parquet"], ["index", "v.parquet", "-o", "index"]):
+        code, _, err = run_command(*arguments)
+        assert (code, "rows 3, 7 counted from 0; fill them in, or go on without" in err) == (2, True), err
+        code, out, err = run_command(*arguments, "--skip-empty")
+        assert (code, "2 of 48 rows of v.parquet were left out" in " ".join(out.split())) == (0, True), err
+
+
+def test_labels_that_look_alike_are_noted_by_every_command(folder: Path, run_command: Call) -> None:
+    alike = [
+        {**row, "label": f"{row['label'].title()} " if i in (8, 16) else row["label"]} for i, row in enumerate(ROWS)
+    ]
+    path = written(folder / "t.csv", alike)
+    calls = [["init", path], ["train", "--texts", path, "--labels", "label", "-o", "run", *FEW]]
+    calls += [["audit", path, "--level", "label"], ["embed", "run", path, "-o", "e.parquet"]]
+    calls += [["evaluate", "e.parquet"], ["diagnose", "e.parquet"], ["index", "e.parquet", "-o", "index"]]
+    for arguments in calls:
+        code, out, err = run_command(*arguments)
+        assert code == 0, err
+        if arguments[0] != "embed":
+            assert "'ant' (4) and 'Ant ' (2)" in " ".join(out.split()), arguments[0]
+    assert "&#39;Ant &#39; (2)" in Path("run/report.html").read_text(encoding="utf-8")

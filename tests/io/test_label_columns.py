@@ -1,0 +1,184 @@
+"""Label columns: those that are meant, labels that look alike, cells of several labels, rows with gaps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from trivet.io.embedding_table import Vectors
+from trivet.io.label_columns import alike_labels, several_labels
+from trivet.io.read_embeddings import read_texts
+
+
+def table(folder: Path, columns: dict[str, Sequence[object]], name: str = "t.jsonl") -> Path:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / name
+
+
+def texts(folder: Path, **columns: Sequence[object]) -> Vectors:
+    count = len(next(iter(columns.values())))
+    return read_texts(table(folder, {"text": [f"text {i}" for i in range(count)], **columns}))
+
+
+@pytest.mark.parametrize(
+    ("names", "pairs"),
+    [
+        (["dog", "dog "], "'dog' (2) and 'dog ' (1)"),
+        (["Dog", "dog", "DOG"], "'Dog' (3) and 'dog' (2) and 'DOG' (1)"),
+        (["caf\u00e9", "cafe\u0301"], r"'caf\xe9' (2) and 'cafe\u0301' (1)"),
+        (["a b", "a\u00a0b"], r"'a b' (2) and 'a\xa0b' (1)"),
+        (["x\u200by", "xy"], r"'x\u200by' (2) and 'xy' (1)"),
+        (["\uff21B", "ab"], "'\uff21B' (2) and 'ab' (1)"),
+        (["stra\u00dfe", "STRASSE"], "'stra\u00dfe' (2) and 'STRASSE' (1)"),
+        (["dog", "dogs", "a", "A", "\u00e4", "b1", "b2"], None),
+    ],
+)
+def test_names_that_look_alike(names: list[str], pairs: str | None) -> None:
+    sentence = alike_labels("label", {name: len(names) - i for i, name in enumerate(names)})
+    if pairs is None:
+        assert sentence is None
+    else:
+        assert sentence is not None
+        assert f"{pairs}. Write them alike" in sentence
+
+
+@pytest.mark.parametrize(
+    ("names", "several"),
+    [
+        (["red;blue", "blue", "green"], "red;blue"),
+        (["a|b", "a|c", "d"], "a|b"),
+        (["a, b", "a", "b"], "a, b"),
+        (['["a", "b"]', "['c']"], '["a", "b"]'),
+        (['{"choices": ["a", "b"]}', '{"choices": ["a"]}'], '{"choices": ["a", "b"]}'),
+        (["Books, films", "Toys", "Sports; outdoor"], None),
+        (["C;D", "E;F"], None),
+        (["[unknown]", "x", "y"], None),
+    ],
+)
+def test_cells_of_several_labels(names: list[str], several: str | None) -> None:
+    assert several_labels(names) == several
+
+
+def test_a_list_of_one_is_its_entry_and_more_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    assert texts(tmp_path, kind=[["a"], ["b"], ["a"]]).labels["kind"].tolist() == ["a", "b", "a"]
+    read = texts(tmp_path, tags=[["a", "b"], ["b"], []], meta=[{"x": 1, "y": 2}] * 3, kind=["k", "k", "l"])
+    assert list(read.labels) == ["kind"]
+    assert "tags holds lists, such as ['a', 'b']" in read.why_none()
+    path = table(tmp_path, {"text": ["s", "t"], "tags": [["a", "b"], ["c"]], "slots": [{"x": [1]}, {"x": [2]}]})
+    for name, what in (("tags", r"lists, such as \['a', 'b'\]"), ("slots", "objects of x|lists")):
+        with pytest.raises(
+            ValueError, match=rf"a label must be one value in each row: '.*' of .* holds ({what}); write"
+        ):
+            read_texts(path, levels=[next(n for n in ("slots", "x") if name == "slots") if name == "slots" else name])
+
+
+def test_a_named_column_of_several_labels_is_taken_with_a_note(tmp_path: Path) -> None:
+    path = table(tmp_path, {"text": ["s", "t", "u"], "tags": ["a;b", "b", "a"]})
+    assert read_texts(path).labels == {}
+    named = read_texts(path, levels=["tags"])
+    assert named.labels["tags"].tolist() == ["a;b", "b", "a"]
+    assert "several labels in a cell, such as 'a;b': each cell counts as one class" in named.notes[0]
+
+
+def test_poor_labels_are_left_where_there_are_better_ones(tmp_path: Path) -> None:
+    dates = ["2024-05-01", "2024-05-02", "2024-05-01"]
+    read = texts(tmp_path, posted=dates, stars=[1, 5, 1], author=["x", "y", "x"], sort=["a", "b", "a"])
+    assert list(read.labels) == ["sort"]
+    assert list(texts(tmp_path, posted=["1. Mai 2024"] * 3, stars=[1, 5, 1]).labels) == ["stars"]
+    assert list(texts(tmp_path, author=["x", "y", "x"]).labels) == ["author"]
+
+
+FILES = {
+    "t.csv": ('text,label,id\na,x,1\n\n,y,2\n"c\nd", ,3\ne,x,\n', "lines 5, 7", "line 4", "line 7"),
+    "t.jsonl": (
+        '{"text": "a", "label": "x", "id": 1}\n\n{"text": "", "label": "y", "id": 2}\n'
+        '{"text": "c", "label": null, "id": 3}\n{"text": "e", "label": "x", "id": null}\n',
+        "line 4",
+        "line 3",
+        "line 5",
+    ),
+    "t.json": (
+        '[{"text": "a", "label": "x", "id": 1}, {"text": "", "label": "y", "id": 2},'
+        ' {"text": "c", "label": null, "id": 3}, {"text": "e", "label": "x"}]',
+        "row 2 counted from 0",
+        "row 1 counted from 0",
+        "row 3 counted from 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_that_is_missing_is_said_at_once_by_the_lines_of_the_file(name: str, tmp_path: Path) -> None:
+    content, label, text, row = FILES[name]
+    (tmp_path / name).write_text(content)
+    label = label.replace("lines 5, 7", "line 5")
+    with pytest.raises(ValueError, match="every row of") as error:
+        read_texts(tmp_path / name, skip_empty=False)
+    sentence = str(error.value)
+    assert "must have a class name of level 'label' and an id and a text: " in sentence
+    assert f"1 of 4 have no class name of level 'label', {label}; 1 of 4 have no id, {row};" in sentence
+    assert f"1 of 4 have no text, {text}; fill them in, or go on without these rows: --skip-empty" in sentence
+    read = read_texts(tmp_path / name, skip_empty=True)
+    assert (read.texts, read.labels["label"].tolist(), read.rows.tolist()) == (["a"], ["x"], [0])
+    assert read.notes[0].startswith(f"3 of 4 rows of {name} were left out: 1 of 4 have no class name")
+    with pytest.raises(ValueError, match="fill them in, or leave out these rows") as error:
+        read_texts(tmp_path / name)  # as `trivet embed` does, which has no such option
+    assert "--" not in str(error.value)
+
+
+def test_the_last_rows_of_a_spreadsheet_are_left_out_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.csv").write_bytes("sep=;\r\ntext;label\r\nKöln;x\r\nb;y\r\n;\r\n ;\r\n".encode("cp1252"))
+    read = read_texts(tmp_path / "t.csv")
+    assert (read.texts, read.labels["label"].tolist()) == (["Köln", "b"], ["x", "y"])
+    assert "ends with 2 empty rows, which are left out" in caplog.text
+
+
+def test_columns_that_are_there_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path, {"text": ["a"], "tags": [["x", "y"]]})
+    with pytest.raises(ValueError, match="has no 'label'; Allowed: text"):
+        read_texts(path, levels=["label"])
+
+
+PRODIGY = [
+    {"text": "a", "accept": ["X"], "answer": "accept"},
+    {"text": "b", "accept": ["Y"], "answer": "reject"},
+    {"text": "c", "accept": ["Y"], "answer": "accept"},
+    {"text": "d", "accept": [], "answer": "ignore"},
+]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.json"])
+def test_answers_of_prodigy(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps(PRODIGY) if name == "p.json" else "".join(json.dumps(row) + "\n" for row in PRODIGY))
+    read = read_texts(path)
+    assert (read.texts, read.labels["label"].tolist()) == (["a", "c"], ["X", "Y"])
+    assert "2 of 4 rows are left out, as their answer is not 'accept'" in caplog.text
+    several = [{**row, "accept": ["X", "Y"]} for row in PRODIGY]
+    path.write_text(json.dumps(several) if name == "p.json" else "".join(json.dumps(row) + "\n" for row in several))
+    with pytest.raises(ValueError, match=r"'label' of .* holds lists, such as \['X', 'Y'\]"):
+        read_texts(path, levels=["label"])
+    binary = [{"text": row["text"], "label": "X", "answer": row["answer"]} for row in PRODIGY]
+    path.write_text(json.dumps(binary) if name == "p.json" else "".join(json.dumps(row) + "\n" for row in binary))
+    assert read_texts(path).texts == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"text": {"0": "a"}}', r"list of objects, one a row: it is an object of 'text'; .* orient=\"records\""),
+        ("[1, 2]", "list of objects, one a row: it is something else"),
+        ('[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "complete export of Label Studio.* JSON-MIN or CSV"),
+        ("[", "must be a complete json file"),
+    ],
+)
+def test_other_json_is_refused_in_a_sentence(content: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(ValueError, match=sentence):
+        read_texts(tmp_path / "t.json")
