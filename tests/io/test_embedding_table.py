@@ -452,7 +452,7 @@ def test_texts_and_file_names_are_no_labels_unless_named(write: Write, tmp_path:
     rows = np.arange(30)
     columns = {
         "path": [f"{row}.png" for row in rows],
-        "number": rows,
+        "figure": rows,
         "word": [f"words {row}" for row in [*range(26), 0, 1, 0, 1]],  # 6 of 30 rows share theirs: a fifth
         "mostly": [f"words {row}" for row in [*range(27), 0, 1, 1]],  # 5 of them
         "pair": rows // 2,
@@ -461,7 +461,7 @@ def test_texts_and_file_names_are_no_labels_unless_named(write: Write, tmp_path:
     read = read_vectors(path)
     assert (list(read.labels), list(read.passed_over), read.notes) == (
         ["word", "pair"],
-        ["path", "number", "mostly"],
+        ["path", "figure", "mostly"],
         (),
     )
     named = read_vectors(path, levels=["path", "pair"], text="mostly")
