@@ -121,7 +121,7 @@ def test_texts_of_every_form_through_every_command(form: str, folder: Path, run_
     assert (audited["items"], audited["classes"]) == (48, 8)
     embedded = answer(run_command, "embed", "run", path, "-o", "e.parquet")
     assert embedded["items"] == 48
-    answer(run_command, "diagnose", "run", "--texts", path, "--labels", "label")
+    assert answer(run_command, "diagnose", "e.parquet", "--labels", "label")
     for command in (("evaluate", "e.parquet", "--labels", "label"), ("index", "e.parquet", "-o", "index")):
         assert answer(run_command, *command)["items"] == 48
     for command in ("evaluate", "diagnose"):  # no encoder, no vectors

@@ -107,7 +107,7 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
     table = csv_table(path, form)
     every = _records(path.read_bytes(), delimiter.encode())
     lines, records = every[: skipped + 1], every[skipped + 1 : skipped + 1 + table.count]
-    position = table.names.index(level)
+    position = [_text(field, delimiter, encoding) for field, _ in lines[-1]].index(level)
     labels = [
         None if position >= len(record) else _text(record[position][0], delimiter, encoding) for record in records
     ]

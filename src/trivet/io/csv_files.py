@@ -198,7 +198,8 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
 def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
     """The columns of a csv file: texts as they are meant, see `unguarded`; an empty field is a missing value.
 
-    Rows at the end whose fields are all empty are left out, which is logged: spreadsheets write them.
+    Rows at the end whose fields are all empty are left out, which is logged, and so are columns without a name or a
+    value: spreadsheets write them.
 
     Args:
         form: detected, if not given.
@@ -219,6 +220,10 @@ def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
         )
         table = pa.csv.read_csv(path, read, parse, convert)
+    blank = [not name and column.null_count == len(table) for name, column in zip(names, table.columns, strict=True)]
+    if any(blank):
+        table = table.select(np.flatnonzero(~np.array(blank)).tolist())
+        names = table.column_names
     for position, column in enumerate(table.columns if is_guarded(names) else ()):
         if pc.any(pc.starts_with(column, "'")).as_py():
             texts = pa.array([cell and unguarded(cell) for cell in column.to_pylist()], pa.string())
