@@ -250,16 +250,17 @@ def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None
 
 
 def holds_items_out(splits: Splits) -> bool:
-    """True if a step is best chosen by items held out of each training class: if most queries are of such classes.
+    """True if a step is best chosen by items held out of each class: if most that are evaluated are of trained classes.
 
     Where no class has four items, none can be held out.
     """
-    if np.bincount(splits.train.labels[splits.level]).max() < LEAST:
+    level, train = splits.level, splits.train
+    if np.bincount(train.labels[level]).max() < LEAST:
         return False
-    (_, evaluated), *_ = splits.evaluation.items()
-    trained = {splits.train.names[splits.level][label] for label in np.unique(splits.train.labels[splits.level])}
-    known = np.array([name in trained for name in evaluated.names[splits.level]])
-    return bool(known[evaluated.labels[splits.level]].mean() > 0.5)
+    trained = {train.names[level][label] for label in np.unique(train.labels[level])}
+    items = [items for split, items in splits.evaluation.items() if split != "validation"]
+    known = [items.names[level][label] in trained for items in items for label in items.labels[level].tolist()]
+    return bool(np.mean(known) > 0.5)
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"] = "classes") -> Splits:

@@ -82,7 +82,14 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     Raises:
         ValueError: if the file is broken, a row has no label, a vector is not finite, or the split cannot be.
     """
-    vectors = _open(config.path, config.table, config.levels, config.text, config.skip_empty)
+    vectors = read_vectors(
+        config.path,
+        table=config.table,
+        levels=config.levels,
+        text=config.text,
+        others=True,
+        skip_empty=config.skip_empty,
+    )
     items = dataset_of(vectors, config.path, text=config.text_column, named=config.levels is not None)
     splits = make_splits(items, config, column_subsets(vectors.splits, config.path), config.path)
     return replace(splits, warnings=vectors.notes)
@@ -95,20 +102,10 @@ def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
         ValueError: as `load_vectors`.
     """
     try:
-        table = _open(path, None, None, config.text)
+        table = read_vectors(path, text=config.text, others=True)
     except ValueError:  # a column that nobody named may be at fault
-        table = _open(path, None, (), config.text)
+        table = read_vectors(path, levels=(), text=config.text, others=True)
     return dataset_of(table, path, text=config.text_column, labelled=False)
-
-
-def _open(
-    path: Path, table: Path | None, levels: Sequence[str] | None, text: str | None, skip_empty: bool | None = None
-) -> Vectors:
-    """The rows of the file with their columns, of which a text for each, if there is one."""
-    vectors = read_vectors(path, table=table, levels=levels, text=text, others=True, skip_empty=skip_empty)
-    if text is None and TEXT in vectors.columns and TEXT not in (levels or ()):
-        return _open(path, table, levels, TEXT, skip_empty)
-    return vectors
 
 
 def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, labelled: bool = True) -> Dataset:

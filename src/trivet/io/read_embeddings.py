@@ -48,7 +48,8 @@ def read_vectors(
             file (of 20 rows or more): texts and file names are no classes.
         table: the csv file of an npy file; by default the one beside it of the same stem.
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
-        text: a column whose values are wanted as texts of any length, level or not.
+        text: a column whose values are wanted as texts of any length, level or not; by default "text", if it is there
+            and no level is named so.
         others: also read the columns that are nothing of these, as texts.
         skip_empty: leave out the rows without a class name, id, split or camera, said in the notes; None, as False,
             where the error is not to offer it.
@@ -64,9 +65,10 @@ def read_vectors(
     if is_run_folder(path):
         file = run_embeddings(path, split)
         path, split, name = file, None, f"{path.resolve().name} ({file.stem})"
-    return select_rows(
-        open_vectors(path, table), levels, split, text=text, name=name, others=others, skip_empty=skip_empty
-    )
+    source = open_vectors(path, table)
+    if text is None and TEXT in source.columns and TEXT not in (levels or ()):
+        text = TEXT
+    return select_rows(source, levels, split, text=text, name=name, others=others, skip_empty=skip_empty)
 
 
 def read_texts(

@@ -14,6 +14,7 @@ from torch import nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import DataConfig, Dataset, Splits, augmentation, load
+from trivet.datasets.dataset import holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.distances import unit_rows
@@ -73,6 +74,12 @@ def load_splits(
             f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
             "set data.folds = 4, which holds out a quarter of the training classes."
         )
+    if config.data.folds and "folds_of" not in config.data.model_fields_set and holds_items_out(splits):
+        note = (
+            "The step is chosen by classes that are held out, but most of what is evaluated is of classes that are "
+            'trained on: data.folds_of = "items" chooses by items of these.'
+        )
+        splits = replace(splits, warnings=(*splits.warnings, note))
     others = {name: dataset for name, dataset in splits.evaluation.items() if name != split}
     evaluation = {**others, split: splits.evaluation[split]}
     return replace(splits, evaluation=evaluation)

@@ -133,3 +133,34 @@ def test_a_camera_column_that_removes_everybody_is_named(tmp_path: Path) -> None
     assert not record([without]).warnings
     itself = record([Path(write(tmp_path / "a.npz", POINTS, label=CLASSES, **CAMERA))], cameras=True)
     assert itself.warnings[0].endswith("leave out --cameras.")
+
+
+def test_a_run_of_which_nobody_can_be_found_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kinds = np.tile(np.arange(12), 20)
+    points = np.eye(12)[kinds] + 0.1 * np.random.default_rng(0).normal(size=(240, 12))
+    tested, first = np.arange(240) >= 120, np.arange(240) < 180
+    marks = {"is_query": tested & first, "is_gallery": tested & ~first, "camera": np.zeros(240, int)}
+    write(tmp_path / "a.npz", points.astype(np.float32), label=kinds, split=np.where(tested, "test", "train"), **marks)
+    quick = ("training.steps=2", "training.warmup_steps=0", "evaluation.map_points=20", "data.folds=0")
+    code, out, _ = run_command("train", "--vectors", "a.npz", *(f"--set={one}" for one in quick), "-o", "run")
+    said = " ".join(out.split())
+    assert code == 0
+    assert "Warning: seen: label: none of the 60 queries has anything to find" in said
+    assert "Nothing can be found, whatever the embedding: seen by label" in said
+    assert "No better than chance" not in said
+    assert "have the query&#39;s camera" in Path("run/report.html").read_text()
+
+
+def test_other_items_that_are_numbered_alike_are_not_compared(tmp_path: Path, run_command: Call) -> None:
+    columns = {"id": np.arange(60), "label": CLASSES}
+    texts = {name: np.array([f"{name} {i}" for i in range(60)]) for name in ("bird", "fish")}
+    files = {name: write(tmp_path / f"{name}.npz", POINTS, text=texts[name], **columns) for name in texts}
+    same = write(tmp_path / "same.npz", POINTS[::-1] * 2, text=texts["bird"], **columns)
+    for command in (("evaluate", files["bird"]), ("diagnose", files["bird"], "--reference")):
+        named = ("--labels", "label")
+        code, _, err = run_command(*command, files["fish"], *named)
+        assert (code, "60 of 60 have another text in fish.npz, first '0' ('bird 0'" in err) == (2, True)
+        assert run_command(*command, same, *named)[0] == 0

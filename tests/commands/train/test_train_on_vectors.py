@@ -111,6 +111,7 @@ def test_the_step_is_chosen_by_what_queries_are(
     assert (settings.data.folds, settings.data.folds_of, settings.choosing.keep) == expected
     assert ("as the queries are of trained classes" in summary) == (expected[1] == "items")
     splits = load_splits(settings, None)
+    assert any("chooses by items of these" in line for line in splits.warnings) == (changes == ["data.folds=3"])
     held_out = splits.evaluation.get("validation")
     assert (held_out is not None) == (expected[0] > 0)
     if held_out is not None:

@@ -94,10 +94,7 @@ def read_items(request: AuditOptions) -> Items:
     else:
         if encoder is not None:
             raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
-        read = partial(read_vectors, path, levels=levels, split=request.split, skip_empty=request.skip_empty)
-        vectors = read(text=text)
-        if text is None and TEXT in vectors.columns and level != TEXT:
-            vectors = read(text=TEXT)
+        vectors = read_vectors(path, levels=levels, split=request.split, text=text, skip_empty=request.skip_empty)
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "

@@ -16,7 +16,7 @@ from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import DisplayedItems, dataset_items
 from trivet.commands.evaluate.baselines import run_references
-from trivet.commands.evaluate.sets import positions_of
+from trivet.commands.evaluate.sets import check_same_texts, positions_of
 from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
 from trivet.io.embedding_table import Vectors, class_numbers
@@ -251,6 +251,7 @@ def _reference_file(
                 f"({len(lacking)} of {len(vectors)} ids are not in it); give a file made from the same data."
             )
         other = other.select(rows)
+    check_same_texts((subject.name, vectors), (other.name, other), np.arange(len(vectors)))
     labels = subject.labels[subject.level]
     wrong = np.flatnonzero(other.labels.get(subject.level, labels) != labels)
     if len(wrong):

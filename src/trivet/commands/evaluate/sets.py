@@ -199,12 +199,31 @@ def check_same_items(first: tuple[str, Vectors], other: tuple[str, Vectors]) -> 
             f"{list(others.labels)}; name the column alike in both."
         )
     rows = same_queries((name, its_name), vectors.ids, others.ids, (len(vectors), len(others)))
+    check_same_texts((name, vectors), (its_name, others), rows)
     for level in vectors.labels.keys() & others.labels.keys():
         if vectors.labels[level].tolist() != others.labels[level][rows].tolist():
             raise ValueError(
                 f"compared embeddings must have the same labels: {level} differs between {name} and {its_name}; give "
                 "files made from one data set."
             )
+
+
+def check_same_texts(first: tuple[str, Vectors], other: tuple[str, Vectors], rows: np.ndarray) -> None:
+    """ValueError if most rows of the first have another text than those at the positions `rows` of the other.
+
+    Files of other items may number their rows alike, and have as many of each class.
+    """
+    (name, vectors), (its_name, others) = first, other
+    if vectors.texts is None or others.texts is None:
+        return
+    unlike = [i for i, row in enumerate(rows.tolist()) if vectors.texts[i] != others.texts[row]]
+    if 2 * len(unlike) > len(rows):
+        i = unlike[0]
+        raise ValueError(
+            f"compared embeddings must be of the same items: {len(unlike)} of {len(rows)} have another text in "
+            f"{its_name}, first {vectors.names()[i]!r} ({vectors.texts[i][:40]!r} in {name}, "
+            f"{others.texts[int(rows[i])][:40]!r} there); give files made from one data set."
+        )
 
 
 def same_queries(

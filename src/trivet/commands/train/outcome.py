@@ -325,6 +325,8 @@ def _helped(
     """Effect of training, on the same items as each reference."""
     if share is None:
         return None
+    if chance == 0:  # then no query has anything to find, as a warning says
+        return Helped("bad", "Nothing can be found, whatever the embedding", f" (recall@1 {_percent(share)})")
     if by_chance or (chance is not None and share <= chance):
         numbers = f" (recall@1 {_percent(share)}, {_percent(chance)} by chance)"
         return Helped("bad", "No better than chance", numbers)
