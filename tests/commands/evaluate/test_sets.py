@@ -55,12 +55,12 @@ def test_rows_numbered_alike_are_other_items(
     measured = record(paths, labels=["label"], **sets)
     assert recall(measured) == 1
     assert (measured.protocol.queries_in_gallery, measured.protocol.ids_alike) == (0, count)
-    assert bool(measured.warnings) == (queries is not PAIRS)  # equal vectors, too: that is asked about
+    taken = any("they were taken for other items" in line for line in measured.warnings)
+    assert taken == (queries is not PAIRS)  # equal vectors, too: that is asked about
     same = record(paths, labels=["label"], same_items=True, **sets)
     assert recall(same) == 0
     assert same.protocol.queries_in_gallery == count
-    assert "none of the" in same.warnings[0]
-    assert "themselves all that the gallery has" in same.warnings[0]
+    assert any("none of the" in line and "themselves all that the gallery has" in line for line in same.warnings)
 
 
 def test_a_query_of_equal_id_and_vector_is_itself(tmp_path: Path) -> None:
