@@ -201,6 +201,36 @@ nmi_plus = 2
 """
 
 
+def test_train_takes_what_the_audit_of_its_table_wrote(run_command: Call, few_classes: Path) -> None:
+    """Its rows have no ids, and half of its classes are not trained on."""
+    code, _, err = run_command("audit", "few.npz", "--decisions", "all.csv", "--relabel-above", "0.9")
+    assert code == 0, err
+    assert 0 < Path("all.csv").read_text().count("relabel") < 60
+    steps = ("--set", "training.steps=2", "--set", "evaluation.map_points=9", "--set", "evaluation.nmi_plus=1")
+    head = ("train", "--vectors", "few.npz", *steps, "-o", "made")
+    code, _, err = run_command(*head, "--labels", "all.csv")
+    assert code == 2
+    remedy = err.splitlines()[-1].rpartition("use ")[2].rstrip(".")
+    assert remedy == "--set data.decisions=all.csv"
+    code, _, err = run_command(*head, "--labels", "label", *remedy.split())
+    assert code == 0, err
+    record = json.loads(Path("made/record.json").read_text())
+    assert record["data"]["decisions"]["relabel"] > 0
+    assert any("would change items that are evaluated" in warning for warning in record["warnings"])
+
+
+@pytest.fixture
+def few_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve clear classes, of whose 360 labels some are wrong."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    truth = np.arange(360) % 12
+    points = np.eye(12)[truth] * 4 + draw.normal(size=(360, 12)) * 0.5
+    labels = np.where(draw.random(360) < 0.15, draw.integers(0, 12, 360), truth)
+    np.savez("few.npz", embeddings=points.astype(np.float32), label=np.array([f"class {label}" for label in labels]))
+    return tmp_path
+
+
 def test_train_takes_the_decisions(files: Path, run_command: Call) -> None:
     Path("small.toml").write_text(SETTINGS)
     Path("bad.csv").write_text("id,decision,label\ndigits/0000,relable,\n")

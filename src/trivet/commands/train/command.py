@@ -120,6 +120,11 @@ def train(
         if config is not None:
             settings = _read(config, set, labels)  # before what takes long to load
         else:
+            for file in (name for name in labels or [] if name.suffix == ".csv" and name.is_file()):
+                raise ValueError(
+                    f"--labels names a column with --vectors and --texts: got the file {file}; if it holds decisions, "
+                    f"use --set data.decisions={file}."
+                )
             data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
             data |= {} if encoder is None else {"encoder": encoder}
