@@ -78,6 +78,7 @@ def test_it_is_said_by_init_and_train_and_on_the_page(data: Callable[[], str], r
     start = "seen: 2 of 20 items equal a training item, 1 of them of another class: "
     assert start in " ".join(out.split())
     assert pair in " ".join(out.split())
+    assert 'folds_of = "items"' in Path("trivet.toml").read_text()  # as queries are of classes that are trained on
     code, out, _ = run_command("train", "trivet.toml", "-o", "run", *QUICK, "--set=evaluation.k=[1]")
     assert code == 0
     assert f"Warning: {start}" in " ".join(out.split())

@@ -258,9 +258,12 @@ def holds_items_out(splits: Splits) -> bool:
     if np.bincount(train.labels[level]).max() < LEAST:
         return False
     trained = {train.names[level][label] for label in np.unique(train.labels[level])}
-    items = [items for split, items in splits.evaluation.items() if split != "validation"]
-    known = [items.names[level][label] in trained for items in items for label in items.labels[level].tolist()]
-    return bool(np.mean(known) > 0.5)
+    known = [
+        np.array([name in trained for name in items.names[level]])[items.labels[level]]
+        for split, items in splits.evaluation.items()
+        if split != "validation"
+    ]
+    return bool(known) and bool(np.concatenate(known).mean() > 0.5)
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"] = "classes") -> Splits:

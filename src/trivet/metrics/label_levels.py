@@ -100,7 +100,8 @@ def unanswerable(level: str, retrieval: Retrieval, cameras: str, gallery: Sequen
         there = f", which has {abbreviated([repr(name) for name in gallery], LISTED)}" if len(gallery) else ""
         causes.append(
             f"{absent.sum()} are of {counted(len(names), 'class')} that the gallery lacks "
-            f"({abbreviated(names, LISTED)}){there}: add items of them, or leave these queries out"
+            f"({abbreviated(names, LISTED)}){there}: add items of them"
+            + (", or leave these queries out (--without-positive drop)" if count < total else "")
         )
     if alone.any():
         causes.append(f"{alone.sum()} are themselves all that the gallery has of their class: add others")

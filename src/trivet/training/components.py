@@ -69,10 +69,12 @@ def load_splits(
     split = selection_split(splits)
     if split is None or len(splits.evaluation) < 2:
         available = ", ".join(splits.evaluation)
-        setting = 'keep = "best"' if choosing.keep == "best" else f"patience = {choosing.patience}"
+        setting, remedy = 'keep = "best"', 'choosing.keep = "last"'
+        if choosing.keep != "best":
+            setting, remedy = f"patience = {choosing.patience}", "no choosing.patience"
         raise ValueError(
             f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
-            "set data.folds = 4, which holds out a quarter of the training classes."
+            f"set data.folds = 4, which holds out a quarter of the training classes, or {remedy}."
         )
     if config.data.folds and "folds_of" not in config.data.model_fields_set and holds_items_out(splits):
         note = (

@@ -354,7 +354,9 @@ def test_a_gallery_of_one_item_for_each_class_has_the_labels_of_the_queries(tmp_
     found = evaluations([], query=str(query), gallery=str(gallery), **QUICK)[0]
     assert list(found.levels) == ["person"]
     assert found.record.evaluation["person"]["recall@1"] == 1.0
-    with pytest.raises(ValueError, match=r"has no label column \(nearly every row has its own person, path\); name"):
+    with pytest.raises(
+        ValueError, match=r"has no label column \(nearly every row has its own person, .* own path\); name"
+    ):
         evaluations([], query=str(gallery), gallery=str(gallery), **QUICK)[0]
 
 
@@ -379,7 +381,7 @@ def test_files_of_other_items_are_refused_before_any_is_evaluated(
 def test_labels_that_are_all_different_are_warned_of(tmp_path: Path) -> None:
     points, _ = blobs(20)
     path = write(tmp_path / "a.npz", points, label=np.arange(20))
-    (warning,) = record_of(path, **QUICK | {"labels": ("label",), "measures": ("recall@1",)})["warnings"]
+    _named, warning = record_of(path, **QUICK | {"labels": ("label",), "measures": ("recall@1",)})["warnings"]
     assert warning.startswith("label has a class of its own for each item, so no neighbour is right")
     split = np.array(["test"] * 5 + ["train"] * 15)
     path = write(tmp_path / "b.npz", points, label=np.arange(20) % 15, split=split)  # one for each class of a gallery

@@ -120,6 +120,9 @@ def test_why_nobody_can_be_found(
     assert warning.replace("'", "&#39;") in (tmp_path / "page.html").read_text()
     named = [text for name, path in sets.items() for text in (f"--{name}", path)]
     assert "Warning:" in run_command("evaluate", *named, *(["--cameras"] if options else []))[1]
+    assert ("--without-positive drop" in warning) == ("1 class " in warning)
+    if "1 class " in warning:
+        assert recall(record(**sets, without_positive="drop")) == 1
     if recall(results[0].record) == 0:
         with pytest.raises(ValueError, match="leaves out every query"):
             record(**sets, **options, without_positive="drop")

@@ -154,3 +154,14 @@ def test_folds_that_cannot_be_say_what_can(tmp_path: Path) -> None:
         head_settings(data, ["data.folds=2", "data.folds_of=items"])
     for remedy in (["data.folds_of=classes"], ["data.folds=0"]):
         assert head_settings(data, remedy)[0]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_that_holds_nothing_out_says_what_to_do(run_command: Call, tmp_path: Path) -> None:
+    known_classes(tmp_path)
+    assert run_command("init", "known.npz", "--labels", "kind")[0] == 0
+    short = ("training.steps=2", "training.warmup_steps=0", "evaluation.every=2", "evaluation.map_points=20")
+    train = ("train", "trivet.toml", *(f"--set={one}" for one in short), "--set", "data.folds=0")
+    code, _, err = run_command(*train)
+    assert (code, 'or choosing.keep = "last"' in err) == (2, True)
+    assert run_command(*train, "--set", "choosing.keep=last")[0] == 0

@@ -196,8 +196,8 @@ def protocol_sentences(result: EvaluationRecord) -> str:
             sentences.append(f"{_many(both, 'query')} {_are(both)} in the gallery too; none retrieves itself.")
         if alike := protocol.ids_alike:
             sentences.append(
-                f"{_many(alike, 'query')} {_have(alike)} the id of a gallery item, but were taken for "
-                f"{'another' if alike == 1 else 'others'}; if the ids name the same items, give --same-items."
+                f"The ids of {_many(alike, 'query')} occur in the gallery, it seems of other items; if they are of the "
+                "same ones, give --same-items."
             )
     else:
         sentences.append("The record does not state the protocol.")
@@ -243,10 +243,6 @@ def _many(count: int | None, singular: str) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
 
 
 def _level(level: str, record: ComparisonRecord, labels: Sequence[str], figures: list[PlotFigure]) -> LevelView:
