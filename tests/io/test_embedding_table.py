@@ -16,6 +16,7 @@ from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import BATCH, read_errors
+from trivet.io.vector_choice import VectorChoice
 
 ROWS = [[0.5, -1.0, 2.0], [3.0, 0.25, 1.0], [7.0, 8.0, -9.5], [0.0, 0.0, 1e-3]]
 EMBEDDINGS = np.array(ROWS, np.float32)
@@ -211,11 +212,11 @@ def test_a_long_csv_with_lines_in_its_values(tmp_path: Path) -> None:
 def test_a_csv_of_another_name(tmp_path: Path) -> None:
     as_npy(tmp_path, {"label": [1, 1, 2, 2]})
     (tmp_path / "other.csv").write_text("label\nx\nx\ny\ny\n")
-    assert levels_of(read_vectors(tmp_path / "file.npy", table=tmp_path / "other.csv")) == {
+    assert levels_of(read_vectors(tmp_path / "file.npy", choice=VectorChoice(tmp_path / "other.csv"))) == {
         "label": ["x", "x", "y", "y"]
     }
-    with pytest.raises(ValueError, match=r"only an \.npy file takes a separate table: got .*file\.npz"):
-        read_vectors(tmp_path / "file.npz", table=tmp_path / "other.csv")
+    with pytest.raises(ValueError, match=r"--table describes the rows of an \.npy file or .*: got .*file\.npz"):
+        read_vectors(tmp_path / "file.npz", choice=VectorChoice(tmp_path / "other.csv"))
 
 
 def test_an_npy_file_stays_on_disk(tmp_path: Path) -> None:
@@ -271,13 +272,16 @@ def test_numbered_columns(tmp_path: Path) -> None:
     assert mixed == [[1, 0.1]] * 2
 
     for columns, message in [
-        ({"e0": [1.0], "e1": [1.0], "f1": [1.0], "f2": [1.0]}, r"has e0 to e1, f1 to f2 of that kind among e0, e1, f1"),
-        ({"e0": [1.0], "e2": [1.0]}, "has none of that kind among e0, e2, y;"),
-        ({"e2": [1.0], "e3": [1.0]}, "has none of that kind"),
-        ({"e0": [1.0]}, "has none of that kind"),
-        ({"e0": [1.0], "e00": [1.0], "e1": [1.0]}, "has none of that kind"),
-        ({"e0": [1], "e1": [2]}, r"must be floating point: got int64; convert"),
-        ({"e0": [1.0], "e1": [2]}, r"must be floating point: got int64; convert"),
+        (
+            {"e0": [1.0], "e1": [1.0], "f1": [1.0], "f2": [1.0]},
+            r"in e0, f1, of which .* meant: choose it with --embedding, such as --embedding e0 ",
+        ),
+        ({"e0": [1.0], "e2": [1.0]}, "as lists of numbers, .*: it has e0, e2, y;"),
+        ({"e2": [1.0], "e3": [1.0]}, "it has e2, e3, y;"),
+        ({"e0": [1.0]}, "it has e0, y;"),
+        ({"e0": [1.0], "e00": [1.0], "e1": [1.0]}, "it has e0, e00, e1, y;"),
+        ({"e0": [1], "e1": [2]}, "it has e0, e1, y;"),
+        ({f"e{i}": [1] for i in range(8)}, "are whole numbers from 1 to 1 .*--codes bits .*--codes int8"),
         ({"e0": [1.0], "e1": [None]}, r"row 0 \(counted from 0\) has no value in column 'e1'"),
     ]:
         columns = {
@@ -287,19 +291,19 @@ def test_numbered_columns(tmp_path: Path) -> None:
             read(**columns, y=["a"])
 
 
-def test_embeddings_of_npz_are_named_and_not_guessed(tmp_path: Path) -> None:
+def test_embeddings_of_npz_are_named_or_the_only_ones(tmp_path: Path) -> None:
     other = np.zeros((4, 3))
     for arrays in ({"vectors": EMBEDDINGS, "other": other}, {"other": other, "features": EMBEDDINGS}):
         np.savez_compressed(tmp_path / "a.npz", **arrays, y=np.arange(4))
         assert read_vectors(tmp_path / "a.npz").embeddings.tolist() == EMBEDDINGS.tolist()
     np.savez(tmp_path / "a.npz", x=EMBEDDINGS, y=np.arange(4))
-    with pytest.raises(ValueError, match=r"it has x, y; if 'x' are the embeddings, save them under that name\."):
-        read_vectors(tmp_path / "a.npz")
+    assert read_vectors(tmp_path / "a.npz").embeddings.tolist() == EMBEDDINGS.tolist()
     np.savez(tmp_path / "a.npz", a=EMBEDDINGS, b=other, y=np.arange(4))
-    with pytest.raises(ValueError, match=r"it has a, b, y; name the \(N, d\) floating-point array so"):
+    with pytest.raises(ValueError, match="vectors in a, b, of which one must be meant: choose it with --embedding"):
         read_vectors(tmp_path / "a.npz")
+    assert read_vectors(tmp_path / "a.npz", choice=VectorChoice(embedding="b")).embeddings.tolist() == other.tolist()
     np.savez(tmp_path / "a.npz", y=np.arange(4))
-    with pytest.raises(ValueError, match=r"it has y; name the"):
+    with pytest.raises(ValueError, match=r"must hold the embeddings .*: it has y;"):
         read_vectors(tmp_path / "a.npz")
 
 
@@ -378,10 +382,12 @@ def test_lists_must_agree(tmp_path: Path) -> None:
         read([*long, [0.0, 1.0], [1.0, None]], pa.list_(pa.float32(), 2))
     with pytest.raises(ValueError, match=r"N, d >= 1: got \(2, 0\)"):
         read([[], []], pa.list_(pa.float32()))
-    with pytest.raises(ValueError, match=r"N, d >= 1: got \(0, 0\)"):
+    with pytest.raises(ValueError, match="must hold at least one row"):
         read([], pa.list_(pa.float32()))
-    with pytest.raises(ValueError, match=r"floating point: got int64; convert them"):
-        read([[1, 2]])
+    with pytest.raises(
+        ValueError, match=r"floating point, or whole numbers of 8 bits: got int64 from 1 to 256; .*\.astype"
+    ):
+        read([[1, 256]])
     assert np.isnan(read([[np.nan, 1.0]]).embeddings[0, 0])
 
 
@@ -389,13 +395,17 @@ def test_lists_must_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("embeddings", "message"),
     [
-        (np.ones((4, 3), int), r"must be floating point: got int64; convert them with \.astype"),
-        (np.ones((4, 3), complex), "must be floating point: got complex128"),
+        (np.full((4, 3), 256), r"must be floating point, or .*: got int64 from 256 to 256; .* with \.astype"),
+        (np.ones((4, 3), int), "are whole numbers from 1 to 1 .*--codes bits .*--codes int8"),
+        (np.ones((4, 3), complex), r"embeddings.*(\(complex128 of shape|must be numbers: got complex128)"),
         (np.ones(4), r"shape \(N, d\) with N, d >= 1: got \(4,\)"),
         (np.ones((4, 1, 3)), r"got \(4, 1, 3\); write one row for each item"),
         (np.ones((0, 3)), r"got \(0, 3\)"),
         (np.ones((4, 0)), r"got \(4, 0\)"),
-        (np.array([[None]]), r"holds Python objects, which are never loaded; save texts with \.astype\(str\)"),
+        (
+            np.array([[None]]),
+            r"holds Python objects, which are never loaded; save texts with \.astype\(str\), and vectors",
+        ),
     ],
 )
 def test_arrays_that_are_no_embeddings(write: Write, embeddings: Any, message: str, tmp_path: Path) -> None:
@@ -436,7 +446,7 @@ def test_names_that_are_not_clear(tmp_path: Path) -> None:
         read_vectors(as_lists(tmp_path, {"camid": [1, 2, 3, 4], "camera": [1, 2, 3, 4]}))
     (tmp_path / "twice.csv").write_text("a,b,a\n" + "1,2,3\n" * 4)
     with pytest.raises(ValueError, match=r"columns of .*twice\.csv must have different names: 'a' occurs twice"):
-        read_vectors(as_npy(tmp_path, {"a": [1, 2, 3, 4]}), table=tmp_path / "twice.csv")
+        read_vectors(as_npy(tmp_path, {"a": [1, 2, 3, 4]}), choice=VectorChoice(tmp_path / "twice.csv"))
     stories = as_lists(tmp_path, {"story": ["a", "b", "c" * 1001, "d" * 1000], "kind": [1, 1, 2, 2]})
     with pytest.raises(ValueError, match=r"level 'story' must have at most 1000 .* row 2 of .* has 1001; shorten"):
         read_vectors(stories, levels=["story"])
@@ -562,7 +572,7 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
     for name, message in [
         ("absent.npz", r"absent\.npz does not exist; check the path"),
         ("lonely.npy", r"lonely\.csv does not exist; write it with a header"),
-        ("a.pt", r"must be a \.npz, \.npy or \.parquet file or a run folder: got .*a\.pt"),
+        ("a.pt", r"must be in a file .*\.npy or a run folder: got .*a\.pt; save them in the program that wrote it"),
         ("folder", r"must be a run, with a config\.toml, or of shards, .*folder has neither"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -595,8 +605,8 @@ def test_a_run_folder(tmp_path: Path) -> None:
         ValueError, match=r"no embeddings of the split 'sen'; did you mean 'seen'\? Allowed: seen, unseen, val"
     ):
         read_vectors(run, split="sen")
-    with pytest.raises(ValueError, match=r"only an \.npy file takes a separate table"):
-        read_vectors(run, table=tmp_path / "a.csv")
+    with pytest.raises(ValueError, match=r"--table describes the rows of an \.npy file"):
+        read_vectors(run, choice=VectorChoice(tmp_path / "a.csv"))
 
 
 @pytest.mark.parametrize(

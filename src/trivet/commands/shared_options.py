@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -11,6 +12,7 @@ import typer
 
 from trivet.io.atomic_files import recover
 from trivet.io.overwrite_guard import Output, OutputFolder, Recognised, check_outputs
+from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
@@ -60,6 +62,54 @@ Paths = TypeVar("Paths", Path | None, list[Path] | None)
 Request = TypeVar("Request")
 
 
+def exists(paths: Paths) -> Paths:
+    """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
+    for path in [paths] if isinstance(paths, Path) else paths or []:
+        recover(path)  # what a killed command has moved away comes back
+        if not path.exists():
+            raise ValueError(f"an input must exist: {path} does not exist; check the path.")
+        if not path.is_dir():
+            check_regular(path, "an input")
+    return paths
+
+
+VECTOR_FILES = "a table with a column of vectors, .npz, .npy with a .csv beside it, a folder of shards"
+Table = Annotated[
+    Path | None,
+    typer.Option(help="The csv file of the rows of an .npy file. Default: of the same name.", callback=exists),
+]
+EmbeddingColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--embedding",
+        help="The column of the vectors, of numbered ones the first. Default: the only one.",
+        show_default=False,
+    ),
+]
+VectorCodes = Annotated[
+    Codes | None,
+    typer.Option(
+        "--codes",
+        help="What vectors of whole numbers hold: bits (8 in each, numpy.packbits), int8, or uint8.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions:
+    """Options of every command that reads files of vectors: what such a file may leave open."""
+
+    table: Table = None
+    embedding: EmbeddingColumn = None
+    codes: VectorCodes = None
+
+    @property
+    def choice(self) -> VectorChoice:
+        """The choice for the files that are read."""
+        return VectorChoice(self.table, self.embedding, self.codes)
+
+
 def command(
     request: type[Request],
 ) -> Callable[[Callable[[typer.Context, Request], int]], Callable[..., int]]:
@@ -77,17 +127,6 @@ def command(
         return call
 
     return made
-
-
-def exists(paths: Paths) -> Paths:
-    """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
-    for path in [paths] if isinstance(paths, Path) else paths or []:
-        recover(path)  # what a killed command has moved away comes back
-        if not path.exists():
-            raise ValueError(f"an input must exist: {path} does not exist; check the path.")
-        if not path.is_dir():
-            check_regular(path, "an input")
-    return paths
 
 
 def written_options(context: typer.Context, *names: str) -> list[str]:

@@ -15,6 +15,7 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
 from trivet.io.image_file import Frame
 from trivet.io.label_decisions import read_decisions
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.models import Tokenize
 
 DATA_SETS.update(
@@ -54,6 +55,7 @@ def load_file(
     frame: Frame | None = None,
     progress: Progress | None = None,
     unread: bool = False,
+    choice: VectorChoice = NO_CHOICE,
 ) -> Dataset:
     """The items of another file, or of a Hugging Face data set saved on disk, as a run on `config` takes them.
 
@@ -61,6 +63,7 @@ def load_file(
         tokenize: see `load`.
         frame: of a network of images, for which the file is a table of them, what they are brought to.
         progress, unread: of such a table, as of `table_like`.
+        choice: of vectors, where it is not that of the run.
 
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
@@ -68,7 +71,7 @@ def load_file(
     if isinstance(config, texts.TextsConfig):
         return texts.texts_like(config, path, tokenize)
     if isinstance(config, vectors.VectorsConfig):
-        return vectors.vectors_like(config, path)
+        return vectors.vectors_like(config, path, choice)
     if frame is not None:
         return table.table_like(config, path, frame, progress, unread=unread)
     raise ValueError(f"a run on {config.name} embeds a data set by name: got the file {path}; give a name.")

@@ -19,6 +19,7 @@ from trivet.io.embedding_table import Vectors, class_labels
 from trivet.io.label_columns import SPLIT
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.table import listed
+from trivet.io.vector_choice import Codes, VectorChoice
 
 CHECKED = 2**28  # bytes of vectors up to which all are checked at the start; others when they are read
 CHUNK = 2**24  # of the numbers that are checked at once
@@ -28,15 +29,25 @@ class VectorsConfig(ListedConfig):
     """Vectors made elsewhere.
 
     Args:
-        path: vectors: an .npz, a .parquet, an .npy with a csv of its rows, or shards; the last two may exceed memory.
+        path: vectors: a table (csv, tsv, JSON lines, JSON, parquet, Hugging Face), an .npz, an .npy with a csv of its
+            rows, or shards; the last two may exceed memory.
         table: the csv file of the rows of an .npy, where it is not beside it with the same stem.
+        embedding: the column of the vectors, of numbered ones the first, where several could be.
+        codes: what vectors of whole numbers hold: "bits", 8 in each as numpy.packbits writes them, "int8" or "uint8".
         text: column that pages show of each item; by default "text", else the id.
     """
 
     name: Literal["vectors"] = "vectors"
     path: Path
     table: Path | None = None
+    embedding: str | None = None
+    codes: Codes | None = None
     text: str | None = None
+
+    @property
+    def choice(self) -> VectorChoice:
+        """Choice of the vectors of the file."""
+        return VectorChoice(self.table, self.embedding, self.codes)
 
     @property
     def text_column(self) -> str:
@@ -84,7 +95,7 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     """
     vectors = read_vectors(
         config.path,
-        table=config.table,
+        choice=config.choice,
         levels=config.levels,
         text=config.text,
         others=True,
@@ -95,16 +106,17 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
     return replace(splits, warnings=vectors.notes)
 
 
-def vectors_like(config: VectorsConfig, path: Path) -> Dataset:
+def vectors_like(config: VectorsConfig, path: Path, choice: VectorChoice) -> Dataset:
     """The vectors of another file as a run on `config` takes them, with what other columns say; labels are not needed.
 
     Raises:
         ValueError: as `load_vectors`.
     """
+    choice = VectorChoice(choice.table, choice.embedding or config.embedding, choice.codes or config.codes)
     try:
-        table = read_vectors(path, text=config.text, others=True)
+        table = read_vectors(path, choice=choice, text=config.text, others=True)
     except ValueError:  # a column that nobody named may be at fault
-        table = read_vectors(path, levels=(), text=config.text, others=True)
+        table = read_vectors(path, choice=choice, levels=(), text=config.text, others=True)
     return dataset_of(table, path, text=config.text_column, labelled=False)
 
 
@@ -159,5 +171,5 @@ def check_finite(values: np.ndarray, rows: np.ndarray, path: Path) -> None:
 
 
 ENTRY = DatasetEntry(
-    VectorsConfig, load_vectors, description="vectors made elsewhere, with labels: npz, npy and csv, parquet"
+    VectorsConfig, load_vectors, description="vectors made elsewhere, with labels: tables, npz, npy and csv"
 )

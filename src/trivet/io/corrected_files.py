@@ -15,17 +15,23 @@ import pyarrow.parquet
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_form, csv_table
 from trivet.io.embedding_table import Vectors
+from trivet.io.formats import holds_vectors
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
 from trivet.io.read_embeddings import TEXT, read_texts, read_vectors
 from trivet.io.table import read_errors
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.runtime.arrays import Integers
-
-FORMATS = (".csv", ".npz", ".npy", ".parquet")
 
 
 def write_cleaned(
-    path: Path, decisions: Path, out: Path, *, level: str | None = None, text: str | None = None
+    path: Path,
+    decisions: Path,
+    out: Path,
+    *,
+    level: str | None = None,
+    text: str | None = None,
+    choice: VectorChoice = NO_CHOICE,
 ) -> dict[str, int]:
     """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
 
@@ -34,12 +40,13 @@ def write_cleaned(
     beside the new one too. The file itself is not changed.
 
     Args:
-        path: a csv file of texts, or an .npz, .npy or .parquet file of embeddings.
+        path: a file of texts or embeddings: .csv, .tsv, .npz, .npy or .parquet.
         decisions: see `trivet.io.label_decisions.read_decisions`; the ids are those of the column "id", else numbers
             of rows, counted from 0.
         out: the new file, of the same format.
         level: the label level that was decided on; None for the first.
         text: of a csv file, the column of texts; None for "text".
+        choice: of a file of embeddings, as it was audited.
 
     Returns:
         How many rows there were and are, "rows" and "left", and how many were decided to "keep", "relabel", "drop", or
@@ -51,7 +58,7 @@ def write_cleaned(
         OSError: if the output cannot be written.
     """
     _check_paths(path, decisions, out)
-    vectors = _labels(path, level, text)
+    vectors = _labels(path, level, text, choice)
     level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
     if level is None:
         raise ValueError(
@@ -73,18 +80,16 @@ def write_cleaned(
     source = np.arange(len(ids))
     for row, label in decided.labels.items():
         source[row] = labels.index(label)
-    write = {".csv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}[path.suffix.lower()]
-    write(path, out, level, source[rows], rows)
+    WRITERS[path.suffix.lower()](path, out, level, source[rows], rows)
     counts[UNDECIDED] = len(ids) - sum(counts[name] for name in DECISIONS)
     return {"rows": len(ids), "left": len(rows), **counts}
 
 
 def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     suffix = path.suffix.lower()
-    if path.is_dir() or suffix not in FORMATS:
+    if path.is_dir() or suffix not in WRITERS:
         raise ValueError(
-            f"decisions are applied to a .csv, .npz, .npy or .parquet file: got {path}; for a run, use trivet train "
-            "--labels."
+            f"decisions are applied to a file {', '.join(WRITERS)}: got {path}; for a run, use trivet train --labels."
         )
     if out.suffix.lower() != suffix:
         raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
@@ -92,11 +97,13 @@ def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     check_outputs([Output("--output", file) for file in files], [path, decisions])
 
 
-def _labels(path: Path, level: str | None, text: str | None) -> Vectors:
+def _labels(path: Path, level: str | None, text: str | None, choice: VectorChoice) -> Vectors:
     levels = None if level is None else [level]
-    if path.suffix.lower() == ".csv":
-        return read_texts(path, text=text or TEXT, levels=levels)
-    return read_vectors(path, levels=levels)
+    return (
+        read_vectors(path, levels=levels, choice=choice)
+        if holds_vectors(path, choice)
+        else read_texts(path, text=text or TEXT, levels=levels)
+    )
 
 
 def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
@@ -180,3 +187,6 @@ def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
     write_atomic(out, sink.getvalue().to_pybytes())
+
+
+WRITERS = {".csv": _csv, ".tsv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}

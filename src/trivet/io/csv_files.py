@@ -25,6 +25,7 @@ from trivet.runtime.safe_read import check_regular
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
 _FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
+_DECIMAL = re.compile(r"\s*[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _NUMBER = re.compile(r"'*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # The first columns of the csv files that Trivet writes: in these, and no others, `unguarded` is applied.
 _GUARDED_HEADERS = (DECISION_FILE, SUSPECTS, PER_CLASS)
@@ -195,14 +196,17 @@ def csv_rows(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str | 
         raise ValueError(f"{path} must be a csv file: {error}; save it again.") from None
 
 
-def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
+def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) -> DataTable:
     """The columns of a csv file: texts as they are meant, see `unguarded`; an empty field is a missing value.
 
     Rows at the end whose fields are all empty are left out, which is logged, and so are columns without a name or a
     value: spreadsheets write them.
 
+    A first line of decimal numbers is no line of names: the columns are then called as `unnamed` says.
+
     Args:
         form: detected, if not given.
+        names: whether the first line may be one of names.
 
     Raises:
         ValueError: if the file is broken.
@@ -215,19 +219,22 @@ def csv_table(path: Path, form: CsvForm | None = None) -> DataTable:
         )
         parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
         with pa.csv.open_csv(path, read, parse) as start:
-            names = start.schema.names
+            header = start.schema.names
+        if not names or sum(_DECIMAL.fullmatch(name) is not None for name in header) > len(header) / 2:
+            header = unnamed(len(header))
+            read.column_names = header
         convert = pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+            column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
         )
         table = pa.csv.read_csv(path, read, parse, convert)
-    blank = [not name and column.null_count == len(table) for name, column in zip(names, table.columns, strict=True)]
+    blank = [not name and column.null_count == len(table) for name, column in zip(header, table.columns, strict=True)]
     if any(blank):
         table = table.select(np.flatnonzero(~np.array(blank)).tolist())
-        names = table.column_names
-    for position, column in enumerate(table.columns if is_guarded(names) else ()):
+        header = table.column_names
+    for position, column in enumerate(table.columns if is_guarded(header) else ()):
         if pc.any(pc.starts_with(column, "'")).as_py():
             texts = pa.array([cell and unguarded(cell) for cell in column.to_pylist()], pa.string())
-            table = table.set_column(position, names[position], texts)
+            table = table.set_column(position, header[position], texts)
     count = len(table) - _empty_end(table)
     if count < len(table):
         log.warning("%s ends with %d empty rows, which are left out.", path, len(table) - count)
@@ -250,6 +257,11 @@ def _lines(path: Path, form: CsvForm) -> Integers:
     """The number of the line, from 1, that each row below the header begins in."""
     with path.open(encoding=form.encoding, newline="") as file:
         return np.array([line for line, _ in form.rows(file)][1:], np.int64)
+
+
+def unnamed(count: int) -> list[str]:
+    """The names of columns that have none."""
+    return ["label"] if count == 1 else [f"f{number}" for number in range(count)]
 
 
 def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> ColumnValues:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trivet.config.base import nearest
-from trivet.io.csv_files import csv_table
-from trivet.io.hf_dataset import is_saved, read_saved
+from trivet.io.hf_dataset import read_saved
 from trivet.io.json_files import json_lines_table, json_table
-from trivet.io.npz_files import npy_table, npz_table
-from trivet.io.overwrite_guard import SHARDS, sharded
+from trivet.io.npz_files import matrix_table, npy_table, npz_table
+from trivet.io.overwrite_guard import SHARDS, is_saved, sharded
 from trivet.io.parquet_files import parquet_table
 from trivet.io.shards import shards_table
 from trivet.io.table import DataTable, arrow_table
-from trivet.io.vector_columns import with_vectors
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
+from trivet.io.vector_columns import vector_columns, with_vectors
 from trivet.runtime.progress import work
 from trivet.runtime.safe_read import read_json
 
@@ -25,34 +25,33 @@ class Format(NamedTuple):
 
     Attributes:
         open: gives its columns, which are read when they are asked for.
-        rows: whether it may hold paths of images, texts or pairs.
-        vectors: whether it may hold embeddings.
+        rows: whether it may hold paths of images, texts or pairs; all may hold embeddings.
     """
 
-    open: Callable[[Path], DataTable]
+    open: Callable[[Path, VectorChoice], DataTable]
     rows: bool = True
-    vectors: bool = False
 
 
 FORMATS = {
-    ".csv": Format(csv_table),
-    ".tsv": Format(csv_table),
-    ".txt": Format(csv_table),
-    ".parquet": Format(parquet_table, vectors=True),
-    ".jsonl": Format(json_lines_table),
-    ".ndjson": Format(json_lines_table),
-    ".json": Format(json_table),
-    ".npz": Format(npz_table, rows=False, vectors=True),
-    ".npy": Format(npy_table, rows=False, vectors=True),
+    ".csv": Format(matrix_table),
+    ".tsv": Format(matrix_table),
+    ".txt": Format(matrix_table),
+    ".parquet": Format(lambda path, _: parquet_table(path)),
+    ".jsonl": Format(lambda path, _: json_lines_table(path)),
+    ".ndjson": Format(lambda path, _: json_lines_table(path)),
+    ".json": Format(lambda path, _: json_table(path)),
+    ".npz": Format(npz_table, rows=False),
+    ".npy": Format(npy_table, rows=False),
 }
 TABLES = tuple(ending for ending, form in FORMATS.items() if form.rows)
 
 
-def open_rows(path: Path, what: str = "a table") -> DataTable:
+def open_rows(path: Path, what: str = "a table", choice: VectorChoice = NO_CHOICE) -> DataTable:
     """The columns of a table of at least one row, by the suffix of its file; or of a Hugging Face data set on disk.
 
     Args:
         what: it is, for errors.
+        choice: of a pair of files, the other one.
 
     Raises:
         ValueError: if the file is missing, broken, empty or of another kind.
@@ -69,37 +68,47 @@ def open_rows(path: Path, what: str = "a table") -> DataTable:
     elif path.suffix.lower() not in TABLES:
         raise ValueError(f"{what} must be in a file {', '.join(TABLES)}: got {path}; save it as one of these.")
     else:
-        table = FORMATS[path.suffix.lower()].open(path)
+        table = FORMATS[path.suffix.lower()].open(path, choice)
     if table.count == 0:
         raise ValueError(f"{path} must hold at least one row: it has none; add some.")
     return table
 
 
-def open_vectors(path: Path, table: Path | None = None) -> DataTable:
-    """The embeddings and the other columns of a file or a folder of shards.
-
-    Args:
-        table: the csv file of an npy file.
+def open_vectors(path: Path, choice: VectorChoice) -> DataTable:
+    """The embeddings and the other columns of a file, a Hugging Face data set on disk or a folder of shards.
 
     Raises:
-        ValueError: if it is missing, broken or of another kind.
+        ValueError: if it is missing, broken or of another kind, or leaves open what `choice` does not say.
     """
     with work(f"reading {path.name}"):
         if sharded(path):
-            return with_vectors(shards_table(path))
+            return with_vectors(path, shards_table(path), choice)
+        if is_table(path):
+            return with_vectors(path, open_rows(path, "embeddings", choice), choice)
         if not path.is_file():
             raise ValueError(
                 f"embeddings must be read from a file or a run folder: {path} does not exist; check the path."
             )
-        if table is not None:
-            return npy_table(path, table)
         form = FORMATS.get(path.suffix.lower())
-        if form is None or not form.vectors:
+        if form is None:
             raise ValueError(
-                f"embeddings must be a .npz, .npy or .parquet file or a run folder: got {path}; save them as one of "
-                "these."
+                f"embeddings must be in a file {', '.join(FORMATS)} or a run folder: got {path}; save them in the "
+                'program that wrote it with numpy.savez("vectors.npz", embeddings=..., label=...).'
             )
-        return with_vectors(form.open(path))
+        return with_vectors(path, form.open(path, choice), choice)
+
+
+def is_table(path: Path) -> bool:
+    """Test whether a path is of a table, which may hold texts."""
+    return is_saved(path) or path.suffix.lower() in TABLES
+
+
+def holds_vectors(path: Path, choice: VectorChoice) -> bool:
+    """Test whether a path holds embeddings rather than texts: all but tables do, and those with columns of vectors."""
+    if not is_table(path):
+        return True
+    table = open_rows(path, choice=choice)
+    return table.vectors is not None or bool(vector_columns(table, choice.embedding))
 
 
 def run_embeddings(path: Path, split: str | None) -> Path:
@@ -111,7 +120,7 @@ def run_embeddings(path: Path, split: str | None) -> Path:
     if not (path / "config.toml").is_file():
         raise ValueError(
             f"a folder of embeddings must be a run, with a config.toml, or of shards, with a {SHARDS}: {path} has "
-            "neither; give the folder `trivet train` or `trivet embed` made, or a .npz, .npy or .parquet file."
+            "neither; give the folder `trivet train` or `trivet embed` made, or a file of embeddings."
         )
     files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
     if not files:

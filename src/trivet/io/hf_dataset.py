@@ -8,16 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trivet.io.overwrite_guard import SPLITS_FILE, STATE
 from trivet.io.table import read_errors
 from trivet.runtime.safe_read import read_json
 
-STATE, INFO, SPLITS_FILE = "state.json", "dataset_info.json", "dataset_dict.json"
+INFO = "dataset_info.json"
 SPLIT_COLUMN = "split"  # the column that the names of the parts of a dictionary of data sets become
-
-
-def is_saved(path: Path) -> bool:
-    """Test whether a folder was written by `save_to_disk`."""
-    return (path / STATE).is_file() or (path / SPLITS_FILE).is_file()
 
 
 def read_saved(path: Path) -> pa.Table:

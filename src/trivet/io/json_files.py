@@ -19,6 +19,7 @@ from trivet.runtime.arrays import Integers
 from trivet.runtime.safe_read import check_regular, read_json
 
 ANSWER, ACCEPT, LABEL = "answer", "accept", "label"  # columns that Prodigy writes
+OBJECTS = ("metadata", "payload", "properties")  # in which stores of vectors keep what is known of each
 ANSWERS = (ACCEPT, "reject", "ignore")
 
 log = logging.getLogger("trivet")
@@ -64,7 +65,15 @@ def json_table(path: Path) -> DataTable:
 
 
 def _parsed(file: BinaryIO) -> pa.Table:
-    return pa.json.read_json(file, pa.json.ReadOptions(use_threads=False))
+    """The rows; what an object of `OBJECTS` holds is columns of its own."""
+    table = pa.json.read_json(file, pa.json.ReadOptions(use_threads=False))
+    for name in [name for name in table.column_names if name in OBJECTS and pa.types.is_struct(table[name].type)]:
+        members = zip(table[name].type, table[name].flatten(), strict=True)
+        table = table.drop_columns([name])
+        for member, column in members:
+            known = member.name in table.column_names
+            table = table.append_column(f"{name}.{member.name}" if known else member.name, column)
+    return table
 
 
 def _accepted(path: Path, table: pa.Table) -> Integers:

@@ -110,6 +110,11 @@ def text_column(source: DataTable) -> str | None:
     return max(ranks, key=lambda name: ranks[name], default=None)
 
 
+def is_text_name(name: str) -> bool:
+    """Test whether a column is called as texts are."""
+    return _idea(name, TEXT_WORDS) is not None
+
+
 def is_numeric(column: ColumnValues) -> bool:
     """Test whether the values are numbers, or texts of such."""
     return _mostly(NUMBER, _some(column))

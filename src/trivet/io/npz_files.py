@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import zipfile
 from collections.abc import Sequence
@@ -13,25 +14,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trivet.io.csv_files import csv_table
+from trivet.io.csv_files import csv_table, unnamed
 from trivet.io.table import DataTable, arrow_column, check_embeddings, listed, read_errors
-from trivet.io.vector_columns import EMBEDDINGS
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
+from trivet.io.vector_columns import choose, is_usual, stored_vectors
 from trivet.runtime.safe_read import check_expanded
 
+log = logging.getLogger("trivet")
+PROJECTOR = (("vectors", "metadata"), ("tensors", "metadata"), ("vecs", "meta"))  # how pairs of files are called
 
-def npz_table(path: Path) -> DataTable:
+
+def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
     """The embeddings of an npz file, and its arrays of a value for each as columns."""
     headers = _npz_headers(path)
-    key = next((name for name in EMBEDDINGS if name in headers), None)
-    if key is None:
-        candidates = [name for name, (shape, dtype) in headers.items() if len(shape) == 2 and dtype.kind == "f"]
-        guess = f"; if {candidates[0]!r} are the embeddings, save them under that name" if len(candidates) == 1 else ""
-        raise ValueError(
-            f"{path} must hold the embeddings as 'embeddings', 'embedding', 'features' or 'vectors': it has "
-            f"{listed(list(headers))}{guess or '; name the (N, d) floating-point array so'}."
-        )
-    _check_no_objects(path, repr(key), headers[key][1])
-    check_embeddings(path, *headers[key])
+    numeric = {name: dtype.kind != "f" for name, (_, dtype) in headers.items() if dtype.kind in "biuf"}
+    matrices = {name: whole for name, whole in numeric.items() if len(headers[name][0]) == 2}
+    if choice.embedding is None and not any(map(is_usual, matrices)):
+        for name in filter(is_usual, headers):  # of objects, or of another shape: that is said
+            _check_no_objects(path, repr(name), headers[name][1])
+            matrices |= {name: numeric[name]} if name in numeric else {}
+    described = {name: f"{dtype} of shape {shape}" for name, (shape, dtype) in headers.items()}
+    key = choose(path, matrices, choice.embedding, names=described)
+    check_embeddings(path, headers[key][0])
     count = headers[key][0][0]
     shapes = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
 
@@ -93,26 +97,53 @@ def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
         return np.asarray(arrays[name])
 
 
-def npy_table(path: Path, table: Path | None = None) -> DataTable:
+def npy_table(path: Path, choice: VectorChoice) -> DataTable:
     """The embeddings of an npy file, mapped, and the columns of the csv file beside it, which errors about them name.
 
-    Args:
-        table: the csv file; by default the one of the same stem.
+    The csv file is `choice.table`, by default the one of the same stem.
     """
-    embeddings, table = read_array(path), table or path.with_suffix(".csv")
-    check_embeddings(path, embeddings.shape, embeddings.dtype)
+    embeddings, table = read_array(path), choice.table or path.with_suffix(".csv")
+    check_embeddings(path, embeddings.shape)
     if not table.is_file():
         raise ValueError(
             f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "
-            "and one row per embedding, or name another table."
+            "and one row per embedding, or name another with --table."
         )
-    columns = csv_table(table)
-    if columns.count != len(embeddings):
+    return with_rows_of(csv_table(table), path, embeddings)
+
+
+def matrix_table(path: Path, choice: VectorChoice) -> DataTable:
+    """A csv file; one of numbers alone, without names, with the columns of the file that describes its rows, if any.
+
+    That file is `choice.table`, by default metadata.tsv beside vectors.tsv, as the projector of TensorBoard has them.
+    """
+    columns = csv_table(path)
+    pairs = (path.with_name(path.name.replace(*names)) for names in PROJECTOR)
+    table = choice.table or next((pair for pair in pairs if pair != path and pair.is_file()), None)
+    if table is None or columns.names != unnamed(len(columns.names)):
+        if choice.table is not None:
+            raise ValueError(
+                f"--table describes the rows of an .npy file or of numbers without names: {path} names its columns; "
+                "leave it out."
+            )
+        return columns
+    vectors = stored_vectors(columns, NO_CHOICE).vectors
+    assert vectors is not None
+    described = csv_table(table)
+    if len(described.names) == 1 and described.count == len(vectors) - 1:  # as the projector reads one column
+        log.warning("%s has as many lines as %s, so the first is taken for a label, not for a name.", table, path)
+        described = csv_table(table, names=False)
+    return with_rows_of(described, path, vectors)
+
+
+def with_rows_of(columns: DataTable, path: Path, vectors: npt.NDArray[Any]) -> DataTable:
+    """The columns of a csv file, and the vectors of another file that it describes."""
+    if columns.count != len(vectors):
         raise ValueError(
-            f"{table} must hold one row per embedding: it has {columns.count} rows below its header and {path} "
-            f"{len(embeddings)}; write both from the same items."
+            f"{columns.path} must hold one row per embedding: it has {columns.count} rows below its header and {path} "
+            f"{len(vectors)}; write both from the same items."
         )
-    return replace(columns, vectors=embeddings)
+    return replace(columns, vectors=vectors)
 
 
 def read_array(path: Path) -> npt.NDArray[Any]:

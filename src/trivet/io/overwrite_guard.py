@@ -21,6 +21,7 @@ DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED, MINED = "trivet.model", "trivet.decisions", "trivet.mined"
 INIT_START = "# trivet init"  # what the settings begin with that `trivet init` writes
 SHARDS = "shards.json"  # what a folder of embeddings begins with
+STATE, SPLITS_FILE = "state.json", "dataset_dict.json"  # of a Hugging Face data set on disk, or several
 # What the folders inside the folders that commands write hold.
 RUN_FOLDER = (
     "checkpoints/step-*.safetensors",
@@ -124,8 +125,13 @@ def in_shards(output: Path) -> bool:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Test whether a path that holds embeddings must be a run: a folder, but not one of shards."""
-    return path.is_dir() and not sharded(path)
+    """Test whether a path that holds embeddings must be a run: a folder, but not of shards or of Hugging Face."""
+    return path.is_dir() and not sharded(path) and not is_saved(path)
+
+
+def is_saved(path: Path) -> bool:
+    """Test whether a folder was written by `save_to_disk` of the library `datasets`."""
+    return (path / STATE).is_file() or (path / SPLITS_FILE).is_file()
 
 
 def begins(start: bytes) -> Recognised:

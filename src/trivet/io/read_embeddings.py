@@ -9,6 +9,8 @@ from trivet.config.base import nearest
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.formats import open_rows, open_vectors, run_embeddings
 from trivet.io.overwrite_guard import is_run_folder
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
+from trivet.io.vector_columns import vector_columns
 
 TEXT = "text"  # the column of texts where none is named
 
@@ -17,7 +19,7 @@ def read_vectors(
     path: Path,
     *,
     levels: Sequence[str] | None = None,
-    table: Path | None = None,
+    choice: VectorChoice = NO_CHOICE,
     split: str | None = None,
     text: str | None = None,
     others: bool = False,
@@ -25,12 +27,13 @@ def read_vectors(
 ) -> Vectors:
     """Read embeddings and what is known of each row.
 
-    * `.npz`: the embeddings are the array "embeddings", "embedding", "features" or "vectors"; every
-      one-dimensional array of length N is a column.
-    * `.npy`: the embeddings; the columns are in a csv file with a header and N rows. A csv holds texts, kept as
-      written; an empty field is a missing value, and so is "nan" in a column of numbers.
-    * `.parquet`: the embeddings are a list column of one of the names above, else floating-point columns with one
-      prefix, numbered from 0 or 1 (e0, e1, ...); all others that are not nested or binary are columns.
+    * a table (csv, tsv, txt, JSON lines, a JSON array, parquet, a Hugging Face data set saved on disk): the embeddings
+      are a column of lists of numbers, also written as texts, or columns with one stem, numbered from 0 or 1 (e0, e1,
+      ...); all others that are not nested or binary are columns. A csv holds texts, kept as written; an empty field
+      is a missing value, and so is "nan" in a column of numbers. The rows of a csv of numbers alone are described by
+      another file, see `trivet.io.npz_files.matrix_table`.
+    * `.npz`: the embeddings are a two-dimensional array; every one-dimensional array of length N is a column.
+    * `.npy`: the embeddings; the columns are in a csv file with a header and N rows.
     * a folder of shards, as `trivet embed` writes it: the embeddings are mapped where its `vectors.npy` is there, else
       held in memory; all else is as in a parquet file.
     * the folder of a run: its `embeddings/SPLIT.parquet`.
@@ -46,7 +49,7 @@ def read_vectors(
             integers, bools or floats that are all integral, in the order of the file; but none with a text of more than
             1,000 characters, and none where less than a fifth of the rows share their value with another row of the
             file (of 20 rows or more): texts and file names are no classes.
-        table: the csv file of an npy file; by default the one beside it of the same stem.
+        choice: which column holds the embeddings, what whole numbers stand for, and the other file of a pair.
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
         text: a column whose values are wanted as texts of any length, level or not; by default "text", if it is there
             and no level is named so.
@@ -55,17 +58,19 @@ def read_vectors(
             where the error is not to offer it.
 
     Raises:
-        ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` floating point with
-            N, d >= 1, or lengths disagree; if a level or split is not there; if one of the rows read has no class name,
-            id, split or camera, or the id of another.
+        ValueError: if a file is missing, broken or of another kind; if embeddings are not `(N, d)` with N, d >= 1, or
+            lengths disagree; if several columns may be the embeddings, or whole numbers have no meaning yet; if a level
+            or split is not there; if one of the rows read has no class name, id, split or camera, or the id of another.
     """
-    if table is not None and path.suffix.lower() != ".npy":
-        raise ValueError(f"only an .npy file takes a separate table: got {path} and the table {table}; leave it out.")
+    if choice.table is not None and path.suffix.lower() not in (".npy", ".csv", ".tsv", ".txt"):
+        raise ValueError(
+            f"--table describes the rows of an .npy file or of numbers without names: got {path}; leave it out."
+        )
     name = path.name
     if is_run_folder(path):
         file = run_embeddings(path, split)
         path, split, name = file, None, f"{path.resolve().name} ({file.stem})"
-    source = open_vectors(path, table)
+    source = open_vectors(path, choice)
     if text is None and TEXT in source.columns and TEXT not in (levels or ()):
         text = TEXT
     return select_rows(source, levels, split, text=text, name=name, others=others, skip_empty=skip_empty)
@@ -94,6 +99,11 @@ def read_texts(
         ValueError: if the file is broken or empty, a row has no text, or as `read_vectors`.
     """
     source = open_rows(path, "texts")
+    if text in vector_columns(source):
+        raise ValueError(
+            f"the column {text!r} of {path} must hold texts: it holds lists of numbers, which are vectors; read them "
+            "without --text, and with trivet train by --vectors."
+        )
     if text not in source.columns:
         guess, _, _ = nearest(text, source.columns).partition("Allowed")
         raise ValueError(

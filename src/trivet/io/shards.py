@@ -24,7 +24,7 @@ from trivet.io.npz_files import read_array
 from trivet.io.overwrite_guard import EMBEDDED, SHARDS
 from trivet.io.parquet_files import open_parquet, parquet_table, table_of
 from trivet.io.table import DataTable, check_embeddings, concatenated
-from trivet.io.vector_columns import EMBEDDING, vector_blocks
+from trivet.io.vector_columns import EMBEDDING, vector_blocks, vector_columns
 from trivet.runtime.record import Record
 from trivet.runtime.safe_read import parse_json, read_json
 
@@ -144,7 +144,7 @@ def write_vectors(folder: Path, manifest: Manifest) -> None:
     with atomic_file(folder / VECTORS) as partial, partial.open("wb") as sink:
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(sink, header)
-        for rows in vector_blocks(table):
+        for rows in vector_blocks(table, vector_columns(table)[EMBEDDING]):
             rows.tofile(sink)
 
 
@@ -217,7 +217,7 @@ def shards_table(folder: Path) -> DataTable:
     manifest = read_manifest(folder)
     table, path = _rows(folder, manifest), folder / VECTORS
     shape = (table.count, manifest.dimension)
-    check_embeddings(folder, shape, np.dtype(np.float32))
+    check_embeddings(folder, shape)
     if not path.is_file():
         return table
     mapped = read_array(path)

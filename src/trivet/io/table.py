@@ -48,7 +48,7 @@ class DataTable:
         batches: names of columns -> their values, some thousand rows at a time.
         values: the name of a column that has texts -> its values.
         levels: the columns that are label levels, where the file says so.
-        vectors: `(N, d)`, embeddings beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
+        vectors: `(N, d)` numbers beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
         shapes: name -> the shape of an array that is no column, as it does not have N values.
         lines: gives the number of the line, from 1, that each row of a text file begins in, `(N,)`; None for others.
     """
@@ -160,12 +160,8 @@ def concatenated(path: Path, tables: Sequence[DataTable]) -> DataTable:
     )
 
 
-def check_embeddings(path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Raise ValueError unless they are `(N, d)` floating point with N, d >= 1."""
-    if dtype.kind != "f":
-        raise ValueError(
-            f"the embeddings of {path} must be floating point: got {dtype}; convert them with .astype(np.float32)."
-        )
+def check_embeddings(path: Path, shape: Sequence[int]) -> None:
+    """Raise ValueError unless they are `(N, d)` with N, d >= 1."""
     if len(shape) != 2 or 0 in shape:
         raise ValueError(
             f"the embeddings of {path} must have shape (N, d) with N, d >= 1: got {tuple(shape)}; "

@@ -1,10 +1,11 @@
-"""Embeddings in the columns of a table: one list a row, or one number a column; a new form is one more entry here."""
+"""Embeddings in the columns of a table, in whichever form; a new form is one more entry of `FORMS`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,86 +13,277 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.io.table import DataTable, check_embeddings, is_list, listed
+from trivet.config.base import nearest
+from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_text, listed
+from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.progress import report
 
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
-EMBEDDINGS = ("embeddings", EMBEDDING, "features", "vectors")
+USUAL = re.compile("embed|vector|(?<![a-z])(emb|vec|feats?|features?|values)(?![a-z])")  # in names of such columns
+LOOKED_AT = 100  # rows, whose texts say whether a column holds lists of numbers
+MANY = 8  # whole numbers of a row, below which they are a box, a date or levels rather than an embedding
+
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_VALUE = rf"(?:{_NUMBER}|(?i:nan|[+-]?inf))"
+_BETWEEN = r"(?:\s*[,;]\s*|\s+)"
+# A list in brackets, of which the first numbers are looked at; or four numbers and more without, with decimals.
+_BRACKETED = rf"^\s*(?:tensor\(|array\()?[\[({{]\s*{_VALUE}(?:{_BETWEEN}{_VALUE}|\s*[\])}}])"
+_BARE = rf"^\s*{_VALUE}(?:{_BETWEEN}{_VALUE}){{3,}}\s*$"
+_DECIMAL = r"[0-9]?\.[0-9]|[0-9]\.|[0-9][eE][+-]?[0-9]"
+_AROUND = r"^(?:tensor|array)\(|,\s*d(?:type|evice)=.*\)$|\)$"
+_ASK = "(in a settings file data.{})"
+
+Rows = npt.NDArray[Any]
 
 
-class VectorForm(NamedTuple):
-    """A form in which columns hold embeddings.
+class VectorColumns(NamedTuple):
+    """Columns that may hold the embeddings of a table.
 
     Attributes:
-        find: a table -> the columns that do, first dimension first; none if it has them in another form.
-        numbers: the type of such a column -> that of its numbers.
-        rows: makes `(B, d)` of a batch of those columns; d is that of the first row of the table, None before it.
+        names: the columns, first dimension first.
+        whole: whether they seem to hold whole numbers.
+        rows: makes `(B, d)` of a batch of those columns, which begins at a row; d is that of the first row of the
+            table, None before it.
     """
 
-    find: Callable[[DataTable], list[str]]
-    numbers: Callable[[pa.DataType], pa.DataType]
-    rows: Callable[[DataTable, int, pa.RecordBatch, int | None], npt.NDArray[Any]]
+    names: list[str]
+    whole: bool
+    rows: Callable[[DataTable, int, pa.RecordBatch, int | None], Rows]
 
 
-def holds_vectors(table: DataTable) -> bool:
-    """Test whether columns are taken for embeddings, and are not just numbered columns of integers."""
-    columns = next((names for form in FORMS.values() if (names := form.find(table))), [])
-    return any(not pa.types.is_integer(table.types[name]) for name in columns)
+def vector_columns(table: DataTable, named: str | None = None) -> dict[str, VectorColumns]:
+    """All columns that may hold embeddings, by the name of the first; one that is named counts if it can at all."""
+    return {name: columns for form in FORMS for name, columns in form(table, named).items()}
 
 
-def with_vectors(table: DataTable) -> DataTable:
-    """The table with the embeddings of its columns in memory, and without those columns.
+def is_usual(name: str) -> bool:
+    """Test whether a column is called as embeddings usually are."""
+    return USUAL.search(name.lower()) is not None
+
+
+def choose(path: Path, whole: Mapping[str, bool], named: str | None, *, names: Mapping[str, str]) -> str:
+    """The one of several columns or arrays that is meant: the only one, or the only one with a usual name.
+
+    Args:
+        whole: those that may be the embeddings, and whether they hold whole numbers.
+        named: the one that the user names.
+        names: all columns, and their types.
 
     Raises:
-        ValueError: if no columns can be taken for embeddings, or what they hold is not `(N, d)` floating point.
+        ValueError: if there is none, several may be meant, or what is named holds no vectors.
     """
+    if named is not None:
+        if named not in whole:
+            what = f"holds {names[named]} there" if named in names else f"has no {named!r}"
+            raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {nearest(named, whole)}")
+        return named
+    usual = [name for name in whole if is_usual(name)]
+    floats = [name for name in whole if not whole[name]]
+    meant = [name for name in usual if name in floats] or usual or floats or list(whole)
+    if not meant:
+        odd = [f"{name!r} ({names[name]})" for name in names if is_usual(name)]
+        raise ValueError(
+            f"{path} must hold the embeddings as lists of numbers, such as a column 'embedding', or as numbered "
+            f"columns e0, e1, ...: it has {listed(odd or list(names))}; write each as one list of d numbers."
+        )
+    if len(meant) > 1:
+        raise ValueError(
+            f"{path} holds vectors in {listed(meant)}, of which one must be meant: choose it with --embedding, such as "
+            f"--embedding {meant[0]} {_ASK.format('embedding')}."
+        )
+    return meant[0]
+
+
+def with_vectors(path: Path, table: DataTable, choice: VectorChoice) -> DataTable:
+    """The table with the embeddings of its columns in memory, and without those columns.
+
+    Args:
+        path: of the embeddings, which errors about them name.
+
+    Raises:
+        ValueError: if no columns can be taken for embeddings, several can, or what they hold is not `(N, d)`, or
+            `decoded` cannot tell.
+    """
+    stored = stored_vectors(table, choice)
+    assert stored.vectors is not None
+    return replace(stored, vectors=decoded(path, stored.vectors, choice.codes))
+
+
+def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
+    """As `with_vectors`, with the numbers as they are stored."""
     if table.vectors is not None:
         return table
-    form, names = _form(table)
-    dtypes = [_dtype(form.numbers(table.types[name])) for name in names]
-    for dtype in dtypes:
-        check_embeddings(table.path, (1, 1), dtype)
-    vectors: npt.NDArray[Any] = np.empty((0, 0), np.result_type(*dtypes))
+    found = vector_columns(table, choice.embedding)
+    names = {name: "texts" if is_text(kind) else str(kind) for name, kind in table.types.items()}
+    whole = {name: columns.whole for name, columns in found.items()}
+    chosen = found[choose(table.path, whole, choice.embedding, names=names)]
+    vectors: Rows = np.empty((0, 0), np.float32)
     start = 0
-    for rows in vector_blocks(table):
+    for rows in vector_blocks(table, chosen):
         if start == 0:
-            vectors = np.empty((table.count, rows.shape[1]), vectors.dtype)
+            vectors = np.empty((table.count, rows.shape[1]), rows.dtype)
         vectors[start : start + len(rows)] = rows
         start += len(rows)
-    check_embeddings(table.path, vectors.shape, vectors.dtype)
-    return replace(table.without(names), vectors=vectors)
+    if chosen.whole and vectors.dtype.kind == "f" and integral(vectors):
+        vectors = vectors.astype(np.int64)  # texts of whole numbers
+    return replace(table.without(chosen.names), vectors=vectors)
 
 
-def vector_blocks(table: DataTable) -> Iterator[npt.NDArray[Any]]:
+def vector_blocks(table: DataTable, columns: VectorColumns) -> Iterator[Rows]:
     """The embeddings of all rows in order, some thousand `(B, d)` at a time."""
-    form, names = _form(table)
     start, dimension = 0, None
-    for batch in table.batches(names):
+    for batch in table.batches(columns.names):
         if len(batch):
-            rows = form.rows(table, start, batch, dimension)
+            rows = columns.rows(table, start, batch, dimension)
             dimension = rows.shape[1]
             yield rows
         start += len(batch)
         report(f"reading {table.path.name}", start, table.count)
 
 
-def _form(table: DataTable) -> tuple[VectorForm, list[str]]:
-    for form in FORMS.values():
-        if names := form.find(table):
-            return form, names
-    families = [f"{names[0]} to {names[-1]}" for names in _families(table).values()]
-    raise ValueError(
-        f"{table.path} must hold the embeddings as a list column 'embedding', or as one set of columns e0, e1, ...: it "
-        f"has {listed(families)} of that kind among {listed(table.names)}; name the list column 'embedding'."
+def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
+    """Embeddings `(N, d)` floating point of the numbers that are stored.
+
+    Floating point stays as it is, but for its byte order. Whole numbers are asked about: "bits" are -1 and 1, from 8
+    bits a number as `numpy.packbits` writes them (also less 128, as int8), or from numbers that are 0 and 1; "int8" are
+    numbers from -128 to 127, of which unsigned ones are stored plus 128; "uint8" are numbers from 0 to 255.
+
+    Raises:
+        ValueError: if the shape is not `(N, d)` with N, d >= 1, or whole numbers are not given a meaning, or have none.
+    """
+    check_embeddings(path, numbers.shape)
+    dtype = numbers.dtype
+    if dtype.kind == "f":
+        if codes is not None:
+            raise ValueError(
+                f"--codes gives whole numbers a meaning {_ASK.format('codes')}: the vectors of {path} are {dtype}; "
+                "leave it out."
+            )
+        return numbers if dtype.isnative else numbers.astype(dtype.newbyteorder("="))
+    if dtype.kind not in "biu":
+        raise ValueError(f"the embeddings of {path} must be numbers: got {dtype}; save them as float32.")
+    low, high = int(numbers.min()), int(numbers.max())
+    signed = low < 0 or dtype == np.int8
+    if not -128 <= low <= high <= (127 if signed else 255):
+        raise ValueError(
+            f"the embeddings of {path} must be floating point, or whole numbers of 8 bits: got {dtype} from {low} to "
+            f"{high}; if they are measurements, convert them with .astype(np.float32)."
+        )
+    if codes is None or (codes == "uint8" and signed):
+        raise ValueError(
+            f"the vectors of {path} are whole numbers from {low} to {high} ({dtype}), which must be given a meaning: "
+            "--codes bits if they hold bits, 8 in each as numpy.packbits writes them, --codes int8 if each is a number "
+            f"from -128 to 127{'' if signed else ', stored plus 128, --codes uint8 if each is a number from 0 to 255'} "
+            f"{_ASK.format('codes')}."
+        )
+    if codes == "bits":
+        packed = not 0 <= low <= high <= 1
+        whole = (numbers + np.int16(128 * signed)).astype(np.uint8)
+        return (np.unpackbits(whole, axis=1) if packed else whole) * np.float32(2) - np.float32(1)
+    plus = codes == "int8" and (dtype == np.uint8 or high > 127)
+    return numbers.astype(np.float32) - np.float32(128 * plus)
+
+
+def _first_rows(table: DataTable, names: list[str]) -> pa.RecordBatch | None:
+    """Those columns of the first rows; None if there are none."""
+    batch = next(table.batches(names), None) if names else None
+    return None if batch is None or not len(batch) else batch.slice(0, LOOKED_AT)
+
+
+def _find_lists(table: DataTable, named: str | None) -> dict[str, VectorColumns]:
+    found = {}
+    for name, kind in table.types.items():
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) and _is_flat(kind) else kind
+        if not is_list(kind):
+            continue
+        of = kind.value_type
+        whole = pa.types.is_integer(of) or pa.types.is_boolean(of)
+        if pa.types.is_floating(of) or (whole and (name == named or is_usual(name) or _is_long(table, name))):
+            found[name] = VectorColumns([name], whole, _list_rows)
+    return found
+
+
+def _is_flat(kind: pa.BaseExtensionType) -> bool:
+    """Test whether a tensor has one dimension, but for those of size 1."""
+    shape: list[int] = getattr(kind, "shape", [])
+    return len([size for size in shape if size > 1]) <= 1
+
+
+def _is_long(table: DataTable, name: str) -> bool:
+    """Test whether the first lists are of one length, and no short ones."""
+    batch = _first_rows(table, [name])
+    lengths: set[int] = set() if batch is None else set(pc.list_value_length(batch.column(0).drop_null()).to_pylist())
+    return len(lengths) == 1 and min(lengths) >= MANY
+
+
+def _find_texts(table: DataTable, named: str | None) -> dict[str, VectorColumns]:
+    names = [name for name, kind in table.types.items() if is_text(kind)]
+    batch = _first_rows(table, names)
+    found: dict[str, VectorColumns] = {}
+    for name in [] if batch is None else names:
+        assert batch is not None
+        texts = _texts(batch.column(name))
+        texts = texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
+        decimal = _share(texts, _DECIMAL) > 0.5
+        listing = _share(texts, _BRACKETED) > 0.5 or (decimal and _share(texts, _BARE) > 0.5)
+        if listing and (decimal or name == named or is_usual(name) or _is_wide(texts)):
+            found[name] = VectorColumns([name], not decimal, _text_rows)
+    return found
+
+
+def _is_wide(texts: pa.Array) -> bool:
+    """Test whether texts have as many separators each, and no few."""
+    counts: set[int] = set(pc.count_substring_regex(texts, _BETWEEN).to_pylist())
+    return len(counts) == 1 and min(counts) >= MANY - 1
+
+
+def _share(texts: pa.Array, pattern: str) -> float:
+    return float(pc.mean(pc.match_substring_regex(texts, pattern)).as_py() or 0)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    return column.cast(pa.large_string())
+
+
+def _text_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
+    name, texts = batch.schema.names[0], _texts(batch.column(0))
+    trimmed = pc.utf8_trim_whitespace(texts)
+    _check_no_null(table, name, start, pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, texts.type), trimmed))
+    trimmed = (
+        pc.replace_substring_regex(trimmed, _AROUND, "") if pc.any(pc.ends_with(trimmed, ")")).as_py() else trimmed
+    )
+    inner = pc.utf8_trim(trimmed, characters="[](){} \t\r\n")
+    # A plain separator is split at seven times as fast as a pattern.
+    first = re.search(r"[,;\s]+", inner[0].as_py())
+    lists = pc.split_pattern(inner, first[0] if first else ",")
+    try:
+        numbers = lists.flatten().cast(pa.float64())
+    except pa.ArrowInvalid:
+        lists = pc.split_pattern_regex(inner, _BETWEEN)
+        try:
+            numbers = lists.flatten().cast(pa.float64())
+        except pa.ArrowInvalid:
+            raise _no_number(table, name, start, lists.to_pylist(), texts) from None
+    return _list_rows(
+        table, start, pa.record_batch({name: pa.ListArray.from_arrays(lists.offsets, numbers)}), dimension
     )
 
 
-def _find_list(table: DataTable) -> list[str]:
-    return [name for name in EMBEDDINGS if name in table.types and is_list(table.types[name])][:1]
+def _no_number(table: DataTable, name: str, start: int, rows: list[list[str]], texts: pa.Array) -> ValueError:
+    """Why a text is no list of numbers, of the first that is none."""
+    row, value = next((row, v) for row, values in enumerate(rows) for v in values if not re.fullmatch(_VALUE, v))
+    what = (
+        "write lists with .tolist(), as numpy leaves out the middle of long arrays" if "..." in value else "correct it"
+    )
+    return ValueError(
+        f"each {name!r} of {table.path} must be a list of numbers: row {start + row} (counted from 0) has {value!r} in "
+        f"{texts[row].as_py()[:40]!r}; {what}."
+    )
 
 
-def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> npt.NDArray[Any]:
+def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
     name, lists = batch.schema.names[0], batch.column(0)
+    lists = lists.storage if isinstance(lists, pa.ExtensionArray) else lists
     _check_no_null(table, name, start, lists)
     lengths = pc.list_value_length(lists).to_numpy()
     dimension = int(lengths[0]) if dimension is None else dimension
@@ -103,44 +295,53 @@ def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: i
         )
     values = lists.flatten()
     _check_no_null(table, name, start, values, per_row=dimension)
-    rows: npt.NDArray[Any] = values.to_numpy().reshape(len(lists), dimension)
+    rows: Rows = values.to_numpy(zero_copy_only=False).reshape(len(lists), dimension)
     return rows
 
 
-def _find_numbered(table: DataTable) -> list[str]:
-    """The columns that hold one dimension each, first dimension first; none if there is not one set of them."""
-    families = _families(table)
-    return next(iter(families.values())) if len(families) == 1 else []
-
-
-def _families(table: DataTable) -> Mapping[str, list[str]]:
-    groups: dict[str, list[tuple[int, str]]] = {}
-    floating = set()
+def _find_numbered(table: DataTable, named: str | None) -> dict[str, VectorColumns]:
+    """The sets of columns that hold one dimension each: one stem, and numbers from 0 or 1 on."""
+    stems: dict[str, list[tuple[int, str]]] = {}
     for name, kind in table.types.items():
         match = re.fullmatch("(.*?)([0-9]+)", name, re.DOTALL)
-        if match and (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-            groups.setdefault(match[1], []).append((int(match[2]), name))
-            if pa.types.is_floating(kind):
-                floating.add(match[1])
-    families = {}
-    for prefix, columns in groups.items():
-        numbers = [number for number, _ in sorted(columns)]
-        if len(numbers) > 1 and numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1))):
-            families[prefix] = [name for _, name in sorted(columns)]
-    # Integer columns level1, level2 beside e0, e1, ... are labels; alone they are embeddings to be converted.
-    return {prefix: names for prefix, names in families.items() if prefix in floating} or families
+        if match and (pa.types.is_floating(kind) or pa.types.is_integer(kind) or is_text(kind)):
+            stems.setdefault(match[1], []).append((int(match[2]), name))
+    found = {}
+    for columns in stems.values():
+        numbers, names = [number for number, _ in sorted(columns)], [name for _, name in sorted(columns)]
+        if len(names) < 2 or numbers not in (list(range(len(names))), list(range(1, len(names) + 1))):
+            continue
+        decimal = _decimals(table, names)
+        if decimal or (decimal is False and (names[0] == named or len(names) >= MANY or is_usual(names[0]))):
+            found[names[0]] = VectorColumns(names, not decimal, _numbered_rows)
+    return found
 
 
-def _numbered_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> npt.NDArray[Any]:
+def _decimals(table: DataTable, names: list[str]) -> bool | None:
+    """Whether columns, some of which may be texts, hold numbers with decimals; None if they do not hold numbers."""
+    if any(pa.types.is_floating(table.types[name]) for name in names):
+        return True
+    texts = [name for name in names if is_text(table.types[name])]
+    batch = _first_rows(table, texts)
+    if batch is None:
+        return None if texts else False
+    columns = [_texts(batch.column(name)) for name in texts]
+    numeric = all(_share(column, rf"^\s*{_VALUE}\s*$") > 0.5 for column in columns)
+    return any(_share(column, _DECIMAL) > 0 for column in columns) if numeric else None
+
+
+def _numbered_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
+    numbers = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_no_null(table, name, start, column)
-    return np.stack([column.to_numpy() for column in batch.columns], axis=1)
-
-
-def _dtype(kind: pa.DataType) -> np.dtype[Any]:
-    # Not `to_pandas_dtype`, which needs pandas itself up to pyarrow 20.
-    dtype: np.dtype[Any] = pa.array([], type=kind).to_numpy(zero_copy_only=False).dtype
-    return dtype
+        if is_text(column.type):
+            texts = pc.utf8_trim_whitespace(_texts(column))
+            try:
+                column = texts.cast(pa.float64())
+            except pa.ArrowInvalid:
+                raise _no_number(table, name, start, [[text] for text in texts.to_pylist()], texts) from None
+        numbers.append(column.to_numpy())
+    return np.stack(numbers, axis=1)
 
 
 def _check_no_null(table: DataTable, name: str, start: int, values: pa.Array, *, per_row: int = 1) -> None:
@@ -152,7 +353,4 @@ def _check_no_null(table: DataTable, name: str, start: int, values: pa.Array, *,
         )
 
 
-FORMS = {  # the first that finds its columns is taken
-    "lists": VectorForm(_find_list, lambda kind: kind.value_type, _list_rows),
-    "numbered": VectorForm(_find_numbered, lambda kind: kind, _numbered_rows),
-}
+FORMS = (_find_lists, _find_texts, _find_numbered)

@@ -56,7 +56,7 @@ def test_texts_reach_a_report_that_shows_them(run_command: Call) -> None:
         (["--vectors", "named.npz", "--texts", "asked.csv"], "--resume RUN: got 2 of them."),
         (["--vectors", "named.npz", "--encoder", "mini"], "--encoder makes vectors of texts"),
         (["--vectors", "none.npz"], "none.npz does not exist"),
-        (["--vectors", "asked.csv"], "must be a .npz, .npy or .parquet file"),
+        (["--vectors", "asked.csv"], "asked.csv must hold the embeddings as lists of numbers"),
         (["--vectors", "named.npz", "--set", "model.name=conv4"], "conv4 takes images"),
         (["--vectors", "named.npz", "--folds", "17"], "data.folds must be at most the number of training classes"),
         (["--texts", "asked.csv", "--labels", "text"], "must be a different column from the texts"),

@@ -54,7 +54,9 @@ def _apply(request: AuditOptions, decisions: Path) -> int:
     if (output := request.output) is None:
         raise ValueError("--apply writes a new file: name it with --output FILE.")
     with show_progress("applying decisions"):
-        counts = write_cleaned(request.embeddings, decisions, output, level=request.level, text=request.text)
+        counts = write_cleaned(
+            request.embeddings, decisions, output, level=request.level, text=request.text, choice=request.choice
+        )
     if request.json:
         print_json(counts | {"output": str(output)})
     else:

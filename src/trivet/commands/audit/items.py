@@ -17,6 +17,7 @@ from trivet.datasets import Dataset, Splits, load
 from trivet.datasets.equal_items import content_keys, row_keys
 from trivet.datasets.preview import Preview
 from trivet.io.embedding_table import Vectors
+from trivet.io.formats import holds_vectors, is_table
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.label_noise import estimate_noise
@@ -89,12 +90,14 @@ def read_items(request: AuditOptions) -> Items:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
     levels = None if level is None else [level]
     texts: Sequence[str] | None
-    if path.suffix.lower() == ".csv":
+    if encoder is not None and not is_table(path):
+        raise ValueError(f"--encoder is for the texts of a table: {path} holds embeddings; leave it out.")
+    if encoder is not None or not holds_vectors(path, request.choice):
         vectors, texts, note = _encode_texts(request, levels)
     else:
-        if encoder is not None:
-            raise ValueError(f"--encoder is for the texts of a csv file: {path} holds embeddings; leave it out.")
-        vectors = read_vectors(path, levels=levels, split=request.split, text=text, skip_empty=request.skip_empty)
+        vectors = read_vectors(
+            path, levels=levels, choice=request.choice, split=request.split, text=text, skip_empty=request.skip_empty
+        )
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "

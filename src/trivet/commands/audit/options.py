@@ -8,18 +8,26 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, SkipEmpty, TrustCode, exists
+from trivet.commands.shared_options import (
+    VECTOR_FILES,
+    DataRoot,
+    DistanceByDimension,
+    Json,
+    SkipEmpty,
+    TrustCode,
+    VectorOptions,
+    exists,
+)
 
 
 @dataclass(frozen=True)
-class AuditOptions:
+class AuditOptions(VectorOptions):
     """An audit as it is asked for."""
 
     embeddings: Annotated[
         Path,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards; texts: .csv; or a run "
-            "folder: its training items.",
+            help=f"Embeddings: {VECTOR_FILES}; texts: a table; or a run folder: its training items.",
             show_default=False,
             callback=exists,
         ),
@@ -102,14 +110,13 @@ class AuditOptions:
     text: Annotated[
         str | None,
         typer.Option(
-            help="For a file: the column that the page shows for each row; for a .csv, the column of texts. Default: "
-            "text."
+            help="For a file: the column that the page shows for each row; for texts, that of the texts. Default: text."
         ),
     ] = None
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="For a .csv: the sentence-transformers model that embeds the texts, by name or folder. Default: "
+            help="For texts: the sentence-transformers model that embeds the texts, by name or folder. Default: "
             "none; texts are compared by character n-grams.",
             show_default=False,
         ),

@@ -63,7 +63,7 @@ class EmbeddingReader:
             names = (*TEXT_FOLDER, "model.json")
             if is_run_folder(path) and not (path / "config.toml").exists() and any((path / n).is_file() for n in names):
                 raise ValueError(f"{path} is an encoder: give what it embeds with --texts FILE or --images FOLDER.")
-            return read_vectors(path, levels=levels, split=split, skip_empty=request.skip_empty)
+            return read_vectors(path, levels=levels, choice=request.choice, split=split, skip_empty=request.skip_empty)
         if request.texts is not None:
             text, skip = request.text or "text", request.skip_empty
             return read_texts(request.texts, text=text, levels=levels, split=split, skip_empty=skip)

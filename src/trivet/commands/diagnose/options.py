@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, DistanceByDimension, Json, Report, SkipEmpty, TrustCode, exists
+from trivet.commands.shared_options import (
+    VECTOR_FILES,
+    DataRoot,
+    DistanceByDimension,
+    Json,
+    Report,
+    SkipEmpty,
+    TrustCode,
+    VectorOptions,
+    exists,
+)
 from trivet.io.overwrite_guard import is_run_folder
 
 
@@ -22,14 +32,14 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True)
-class DiagnoseOptions:
+class DiagnoseOptions(VectorOptions):
     """A diagnosis as it is asked for."""
 
     embeddings: Annotated[
         list[Path],
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; or with "
-            "--texts or --images an encoder; several are shown side by side.",
+            help=f"Embeddings: {VECTOR_FILES}, or a run folder; or with --texts or --images an encoder; several are "
+            "shown side by side.",
             show_default=False,
             callback=exists,
         ),

@@ -8,8 +8,20 @@ from typing import Annotated, Literal
 import typer
 
 from trivet.commands.printing import echo, print_json
-from trivet.commands.shared_options import DataRoot, Json, TrustCode, check_folder, check_written, exists, refuse
+from trivet.commands.shared_options import (
+    DataRoot,
+    EmbeddingColumn,
+    Json,
+    Table,
+    TrustCode,
+    VectorCodes,
+    check_folder,
+    check_written,
+    exists,
+    refuse,
+)
 from trivet.io.overwrite_guard import embeddings, in_shards
+from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
@@ -46,6 +58,9 @@ def embed(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file if it exists, or shards of other embeddings.")
     ] = False,
+    table: Table = None,
+    embedding: EmbeddingColumn = None,
+    codes: VectorCodes = None,
     data_root: DataRoot = None,
     trust_code: TrustCode = False,
     json: Json = False,
@@ -61,7 +76,16 @@ def embed(
     with show_progress("embeddings"):
         from trivet.commands.embed.run import embed_data  # here: it loads the training stack
 
-        result = embed_data(run, data, output, which=model, rows_per_shard=shard_rows, force=force, data_root=data_root)
+        result = embed_data(
+            run,
+            data,
+            output,
+            which=model,
+            rows_per_shard=shard_rows,
+            choice=VectorChoice(table, embedding, codes),
+            force=force,
+            data_root=data_root,
+        )
     if json:
         print_json(result)
     else:

@@ -10,9 +10,9 @@ import numpy as np
 from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
 from trivet.config.plugins import absolute, is_reference
 from trivet.datasets import DATA_SETS, Inputs, in_memory, load, load_file, load_images, settings_for
-from trivet.io.hf_dataset import is_saved
-from trivet.io.overwrite_guard import in_shards, sharded
+from trivet.io.overwrite_guard import in_shards, is_saved, sharded
 from trivet.io.parquet_files import write_embeddings
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.models import TextEmbedder
 from trivet.runtime.progress import reporter, work
 from trivet.training.embed_dataset import check_embedded, embed
@@ -26,6 +26,7 @@ def embed_data(
     *,
     which: Which | None = None,
     rows_per_shard: int | None = None,
+    choice: VectorChoice = NO_CHOICE,
     force: bool = False,
     data_root: Path | None = None,
 ) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def embed_data(
             frame=config.data.frame(model.input_shape) if images else None,
             progress=reading,
             unread=unread,
+            choice=choice,
         )
         if dataset.inputs.shape != model.input_shape:
             raise ValueError(

@@ -12,8 +12,7 @@ import numpy as np
 import trivet
 from trivet.datasets import Dataset, FileInputs
 from trivet.io.atomic_files import claimed, shared_folder
-from trivet.io.hf_dataset import is_saved
-from trivet.io.overwrite_guard import SHARDS, sharded
+from trivet.io.overwrite_guard import SHARDS, is_saved, sharded
 from trivet.io.shards import (
     ROWS_PER_SHARD,
     VECTORS,

@@ -8,19 +8,28 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, Distance, Json, Report, SkipEmpty, TrustCode, exists
+from trivet.commands.shared_options import (
+    VECTOR_FILES,
+    DataRoot,
+    Distance,
+    Json,
+    Report,
+    SkipEmpty,
+    TrustCode,
+    VectorOptions,
+    exists,
+)
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(VectorOptions):
     """An evaluation as it is asked for."""
 
     embeddings: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Embeddings: .npz, .npy with a .csv beside it, .parquet, a folder of shards, or a run folder; several "
-            "are compared. A run folder without options: its model is evaluated again. With options: the embeddings it "
-            "holds.",
+            help=f"Embeddings: {VECTOR_FILES}, or a run folder; several are compared. A run folder without options: "
+            "its model is evaluated again. With options: the embeddings it holds.",
             show_default=False,
             callback=exists,
         ),
@@ -44,9 +53,6 @@ class EvaluateOptions:
     ] = False
     split: Annotated[
         str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
-    ] = None
-    table: Annotated[
-        Path | None, typer.Option(help="The csv file of an .npy file. Default: of the same name.", callback=exists)
     ] = None
     skip_empty: SkipEmpty = False
     measures: Annotated[

@@ -8,17 +8,28 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, SkipEmpty, TrustCode, exists
+from trivet.commands.shared_options import (
+    VECTOR_FILES,
+    Distance,
+    IndexKind,
+    IndexRecall,
+    Json,
+    SkipEmpty,
+    TrustCode,
+    VectorOptions,
+    exists,
+)
 
 
 @dataclass(frozen=True)
-class IndexOptions:
+class IndexOptions(VectorOptions):
     """An index as it is asked for."""
 
     source: Annotated[
         Path,
         typer.Argument(
-            help="A run folder, or embeddings: npz, npy with csv, parquet, or a folder of shards.", callback=exists
+            help=f"A run folder, or embeddings: {VECTOR_FILES}.",
+            callback=exists,
         ),
     ]
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")]
@@ -40,9 +51,6 @@ class IndexOptions:
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None
     skip_empty: SkipEmpty = False
-    table: Annotated[
-        Path | None, typer.Option(help="For an .npy file: its csv file, if it has another name.", callback=exists)
-    ] = None
     text_model: Annotated[
         str | None,
         typer.Option(

@@ -51,9 +51,9 @@ def make_index(request: IndexOptions) -> IndexResult:
     text = getattr(data, "text_column", None) or TEXT
     sets = []
     for name in [request.split] if splits is None else splits:
-        vectors = read_vectors(source, split=name, table=request.table, skip_empty=request.skip_empty)
+        vectors = read_vectors(source, split=name, choice=request.choice, skip_empty=request.skip_empty)
         if text in vectors.columns and not (maker is None and text_model is None):
-            vectors = read_vectors(source, split=name, table=request.table, text=text, skip_empty=request.skip_empty)
+            vectors = read_vectors(source, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty)
         sets.append(vectors)
     if not is_run_folder(source):
         if maker is not None:

@@ -9,8 +9,18 @@ from typing import Annotated
 import typer
 
 from trivet.commands.printing import echo, print_json, print_text
-from trivet.commands.shared_options import DataRoot, Json, SkipEmpty, check_written, exists
+from trivet.commands.shared_options import (
+    DataRoot,
+    EmbeddingColumn,
+    Json,
+    SkipEmpty,
+    Table,
+    VectorCodes,
+    check_written,
+    exists,
+)
 from trivet.io.overwrite_guard import INIT_START, begins
+from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
 
 SCHEMA = "trivet.schema.json"
@@ -21,8 +31,8 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A folder of images, a table of images or texts (csv, tsv, parquet, JSON lines, Hugging Face), or "
-            "vectors (npz, npy with csv, parquet, shards).",
+            help="A folder of images, a table of images, texts or vectors (csv, tsv, JSON lines, JSON, parquet, "
+            "Hugging Face), or vectors (npz, npy with csv, shards).",
             callback=exists,
         ),
     ],
@@ -39,6 +49,9 @@ def init(
         str | None,
         typer.Option(help="For texts: the sentence-transformers model that makes the vectors, by name or folder."),
     ] = None,
+    table: Table = None,
+    embedding: EmbeddingColumn = None,
+    codes: VectorCodes = None,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +71,16 @@ def init(
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
-        proposal = propose(path, labels=labels, text=text, encoder=encoder, skip_empty=skip_empty, data_root=data_root)
+        choice = VectorChoice(table, embedding, codes)
+        proposal = propose(
+            path,
+            labels=labels,
+            text=text,
+            encoder=encoder,
+            choice=choice,
+            skip_empty=skip_empty,
+            data_root=data_root,
+        )
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])
     if json:

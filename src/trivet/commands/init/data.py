@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,12 +21,22 @@ from trivet.datasets.inputs import FileInputs
 from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors
-from trivet.io.hf_dataset import is_saved
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame, open_image
-from trivet.io.label_columns import ADDRESS, FIRST, NEARLY, SPLIT, is_numeric, label_columns, label_rank, text_column
-from trivet.io.overwrite_guard import sharded
+from trivet.io.label_columns import (
+    ADDRESS,
+    FIRST,
+    NEARLY,
+    SPLIT,
+    is_numeric,
+    is_text_name,
+    label_columns,
+    label_rank,
+    text_column,
+)
+from trivet.io.overwrite_guard import is_saved, sharded
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
-from trivet.io.vector_columns import holds_vectors
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
+from trivet.io.vector_columns import VectorColumns, is_usual, vector_columns
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -102,15 +113,24 @@ class _Columns:
 
 
 def detect(
-    path: Path, labels: Sequence[str] | None = None, text: str | None = None, *, skip_empty: bool = False
+    path: Path,
+    labels: Sequence[str] | None = None,
+    text: str | None = None,
+    choice: VectorChoice = NO_CHOICE,
+    *,
+    skip_empty: bool = False,
 ) -> DetectedData:
     """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
 
     Args:
         labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
         text: the column of texts.
+        choice: of vectors, which are then meant.
         skip_empty: leave out rows of a table that lack a label or another value that each must have.
     """
+    vectors = choice != NO_CHOICE
+    if vectors and text is not None:
+        raise ValueError("--text is for texts, --table, --embedding and --codes for vectors: leave one out.")
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
@@ -120,20 +140,23 @@ def detect(
     numbers = path.with_suffix(".npy") if suffix == ".csv" else path
     if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
         _refuse_text(text, path, "vectors")
-        return _vectors(numbers, labels, skip_empty)
+        return _vectors(numbers, labels, choice, skip_empty)
     if suffix in SUFFIXES:
         raise ValueError(f"init needs a folder of images, or a table that lists them: got the image {path}.")
     if not path.is_dir() and suffix not in TABLES:
         raise ValueError(
-            f"data must be a folder of images, a table ({', '.join(TABLES)}) or vectors (.npz, .npy, .parquet): got "
+            f"data must be a folder of images, a table ({', '.join(TABLES)}) or vectors (.npz, .npy, a table): got "
             f"{path}; save them as one of these."
         )
-    rows = open_rows(path)
-    image = None if text is not None else _image_column(rows)
+    rows = open_rows(path, choice=choice)
+    image = None if text is not None or vectors else _image_column(rows)
     if image is not None:
         return _table(rows, image, labels, skip_empty)
-    if suffix == ".parquet" and text is None and holds_vectors(rows):
-        return _vectors(path, labels, skip_empty)
+    columns = vector_columns(rows, choice.embedding)
+    if text is None and (vectors or rows.vectors is not None or columns):
+        column = text_column(_without(rows, columns))
+        if vectors or column is None or not is_text_name(column) or any(map(is_usual, columns)):
+            return _vectors(path, labels, choice, skip_empty)
     return _texts(rows, text, labels, skip_empty)
 
 
@@ -199,13 +222,17 @@ def _folder_of(table: Path) -> Path:
     return table if table.is_dir() else table.parent
 
 
-def _vectors(path: Path, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
-    source = open_vectors(path)
+def _vectors(path: Path, labels: Sequence[str] | None, choice: VectorChoice, skip_empty: bool) -> DetectedData:
+    source = open_vectors(path, choice)
     assert source.vectors is not None
     known, levels, main, guessed = _levels(source, labels, None, skip_empty)
     data: dict[str, Any] = {"name": "vectors", "path": str(path), "levels": list(levels)}
     data |= {"skip_empty": True} if skip_empty else {}
+    answers = {"table": choice.table, "embedding": choice.embedding, "codes": choice.codes}
+    data |= {name: str(answer) for name, answer in answers.items() if answer is not None}
     notes = []
+    if (column := text_column(source)) is not None and is_text_name(column):
+        notes.append(f"Beside the vectors there are texts: --text {shlex.quote(column)} trains on these.")
     rows = source.vectors[: max(1, COMPARED // source.vectors[0].nbytes)]
     same = len(rows) - len(set(row_keys(rows)))
     if same:
@@ -216,14 +243,15 @@ def _vectors(path: Path, labels: Sequence[str] | None, skip_empty: bool) -> Dete
 
 
 def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
-    column = text_column(rows) if text is None else text
+    vectors = vector_columns(rows)
+    column = text_column(_without(rows, vectors)) if text is None else text
     if column is None:
         if web := _image_column(rows, web=True):
             _levels(rows, labels, web, skip_empty)
             list_table(TableConfig(path=rows.path, image=web), rows)
         raise ValueError(
             f"a table must have a column of image paths or of texts beside its labels: {rows.path} has "
-            f"{listed(rows.names)}; name the column of texts with --text, or save vectors as .npz or .parquet."
+            f"{listed(rows.names)}; name the column of texts with --text, or that of vectors with --embedding."
         )
     check_name(column, rows.names, name="--text")
     known, levels, main, guessed = _levels(rows, labels, column, skip_empty)
@@ -231,8 +259,18 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
     data |= {"skip_empty": True} if skip_empty else {}
     if column != "text":
         data["text"] = column
-    notes = () if text is not None or column == "text" else (f"The column {column!r} was taken for the texts.",)
-    return DetectedData("texts", data, len(known), levels, main, SPLIT[0] in rows.names, notes=notes, guessed=guessed)
+    notes = [] if text is not None or column == "text" else [f"The column {column!r} was taken for the texts."]
+    if text is None and vectors:
+        notes.append(
+            f"Beside the texts there are vectors: --embedding {shlex.quote(next(iter(vectors)))} trains on these."
+        )
+    return DetectedData(
+        "texts", data, len(known), levels, main, SPLIT[0] in rows.names, notes=tuple(notes), guessed=guessed
+    )
+
+
+def _without(rows: DataTable, vectors: Mapping[str, VectorColumns]) -> DataTable:
+    return rows.without([name for columns in vectors.values() for name in columns.names])
 
 
 def _image_column(rows: DataTable, *, web: bool = False) -> str | None:

@@ -21,6 +21,7 @@ from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, w
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.models.config import TIMM
 from trivet.runtime.extras import installed
 from trivet.runtime.safe_read import parse_toml
@@ -79,16 +80,17 @@ def propose(
     labels: Sequence[str] | None = None,
     text: str | None = None,
     encoder: str | None = None,
+    choice: VectorChoice = NO_CHOICE,
     skip_empty: bool = False,
     data_root: Path | None = None,
 ) -> Proposal:
     """Settings that suit the data at a path, checked as far as can be without training.
 
     Args:
-        path, labels, text, skip_empty: see `detect`.
+        path, labels, text, choice, skip_empty: see `detect`.
         encoder: of texts, a sentence-transformers model, by name or folder.
     """
-    detected = detect(path, labels, text, skip_empty=skip_empty)
+    detected = detect(path, labels, text, choice, skip_empty=skip_empty)
     if encoder is not None and detected.kind != "texts":
         raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
     sizes = detected.sizes(detected.main)

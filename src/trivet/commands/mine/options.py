@@ -8,17 +8,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.commands.shared_options import Distance, IndexKind, IndexRecall, Json, exists
+from trivet.commands.shared_options import VECTOR_FILES, Distance, IndexKind, IndexRecall, Json, VectorOptions, exists
 
 
 @dataclass(frozen=True)
-class MineOptions:
+class MineOptions(VectorOptions):
     """A mining as it is asked for; the rules are those of `trivet.knn.hard_negatives.MiningRules`."""
 
     vectors: Annotated[
         Path,
         typer.Argument(
-            help="The anchors: npz, npy with csv, parquet, a folder of shards, or a run folder.", callback=exists
+            help=f"The anchors: {VECTOR_FILES}, or a run folder.",
+            callback=exists,
         ),
     ]
     output: Annotated[Path, typer.Option("--output", "-o", help="The parquet file to write.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,12 @@ def mine_file(request: MineOptions) -> MiningResult:
     distance = request.distance or run_distance(source)
     rules.check_distance(distance)
     levels = None if level is None and pairs is None else [] if level is None else [level]
-    anchors = read_vectors(source, levels=levels, split=request.split, text=request.text)
+    anchors = read_vectors(source, levels=levels, choice=request.choice, split=request.split, text=request.text)
     if pairs is None:
         level = level or _only_level(source, anchors)
     levels = [] if level is None else [level]
-    items = anchors if corpus is None else read_vectors(corpus, levels=levels, text=request.text)
+    its = replace(request.choice, table=None)
+    items = anchors if corpus is None else read_vectors(corpus, levels=levels, choice=its, text=request.text)
     if items.embeddings.shape[1] != anchors.embeddings.shape[1]:
         raise ValueError(
             f"both files must have embeddings of one model: {source} has {anchors.embeddings.shape[1]} dimensions, "

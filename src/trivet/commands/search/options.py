@@ -8,19 +8,18 @@ from typing import Annotated
 
 import typer
 
-from trivet.commands.shared_options import DataRoot, Json, TrustCode, exists
+from trivet.commands.shared_options import VECTOR_FILES, DataRoot, Json, TrustCode, VectorOptions, exists
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(VectorOptions):
     """A search as it is asked for."""
 
     index: Annotated[Path, typer.Argument(help="An index folder, made by trivet index.", callback=exists)]
     query: Annotated[
         str | None,
         typer.Argument(
-            help="The id of an item, an image file (index with a run), or vectors: npy, npz, parquet, or a folder of "
-            "shards.",
+            help=f"The id of an item, an image file (index with a run), or vectors: {VECTOR_FILES}.",
             show_default=False,
         ),
     ] = None

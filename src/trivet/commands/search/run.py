@@ -19,11 +19,14 @@ from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
 from trivet.datasets.preview import Preview, preview_record
 from trivet.io.atomic_files import recover
+from trivet.io.formats import FORMATS
 from trivet.io.npz_files import read_array
-from trivet.io.overwrite_guard import sharded
+from trivet.io.overwrite_guard import is_saved, sharded
 from trivet.io.parquet_files import open_parquet
 from trivet.io.read_embeddings import read_vectors
-from trivet.io.table import check_embeddings, is_text, read_errors
+from trivet.io.table import is_text, read_errors
+from trivet.io.vector_choice import NO_CHOICE, VectorChoice
+from trivet.io.vector_columns import decoded
 from trivet.knn.index import DESCRIPTION, Index, Nearest
 from trivet.models import TextEmbedder
 from trivet.reports.page import write_page
@@ -31,7 +34,6 @@ from trivet.runtime.arguments import check_count
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import CONFIG, RunFolder, model_hash, trained_model
 
-VECTOR_SUFFIXES = (".npy", ".npz", ".parquet")
 ANSWER = {"row", "id", "distance", "labels"}  # what the JSON says of a neighbour
 SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
 
@@ -121,15 +123,14 @@ class IndexFolder:
             self._check_unchanged(run)
         return self._answers([query], self.index.search(text_embeddings([text], self.index, self.about, run), k))
 
-    def search_vectors(self, path: Path, k: int) -> list[SearchQuery]:
+    def search_vectors(self, path: Path, k: int, choice: VectorChoice) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
         labels: Mapping[str, Any] = {}
         ids: Any = None
         if path.suffix.lower() == ".npy":
-            vectors = np.atleast_2d(read_array(path))
-            check_embeddings(path, vectors.shape, vectors.dtype)
+            vectors = decoded(path, np.atleast_2d(read_array(path)), choice.codes)
         else:
-            read = read_vectors(path)
+            read = read_vectors(path, choice=choice)
             vectors, labels, ids = read.embeddings, read.labels, read.ids
         queries = [
             SearchQuery(
@@ -141,10 +142,10 @@ class IndexFolder:
         ]
         return self._answers(queries, self.index.search(vectors, k))
 
-    def search(self, query: str, k: int) -> list[SearchQuery]:
+    def search(self, query: str, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
         """Search for the id of an item, an image file, or a file of vectors, whichever `query` is."""
         path = Path(query)
-        is_file, is_id = path.is_file() or sharded(path), self.row_of(query) is not None
+        is_file, is_id = path.is_file() or sharded(path) or is_saved(path), self.row_of(query) is not None
         if is_file and is_id:
             raise ValueError(
                 f"a query must be unambiguous: {query!r} is the id of an item and also a file; use --id {query} for "
@@ -157,8 +158,8 @@ class IndexFolder:
                 f"a query must be the id of an item, such as {self._some_ids()}, or a file: {query!r} is neither; use "
                 "--text for words."
             )
-        holds_vectors = path.suffix.lower() in VECTOR_SUFFIXES or sharded(path)
-        return self.search_vectors(path, k) if holds_vectors else self.search_image(path, k)
+        vectors = path.is_dir() or path.suffix.lower() in FORMATS
+        return self.search_vectors(path, k, choice) if vectors else self.search_image(path, k)
 
     def _check_unchanged(self, run: RunFolder) -> None:
         """ValueError unless the model of the run is still the one that made the index."""
@@ -285,7 +286,7 @@ def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any
     elif request.text is not None:
         queries = folder.search_text(request.text, k)
     else:
-        queries = folder.search(request.query or "", k)
+        queries = folder.search(request.query or "", k, request.choice)
     if sheet is not None:
         folder.sheet(queries, sheet, k=k, data_root=request.data_root, command=command)
     return {

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.commands.printing import command_line, echo, print_json
-from trivet.commands.shared_options import Change, DataRoot, Json, SkipEmpty, TrustCode, check_folder, exists, refuse
+from trivet.commands.shared_options import (
+    Change,
+    DataRoot,
+    EmbeddingColumn,
+    Json,
+    SkipEmpty,
+    Table,
+    TrustCode,
+    VectorCodes,
+    check_folder,
+    exists,
+    refuse,
+)
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
@@ -31,7 +43,7 @@ def train(
         Path | None,
         typer.Option(
             callback=exists,
-            help="Instead of settings: a file of vectors with labels (npz, parquet, or npy with a csv beside it), on "
+            help="Instead of settings: a file of vectors with labels (a table, npz, or npy with a csv beside it), on "
             "which a head is trained.",
         ),
     ] = None,
@@ -50,6 +62,9 @@ def train(
             "character n-grams."
         ),
     ] = None,
+    table: Table = None,
+    embedding: EmbeddingColumn = None,
+    codes: VectorCodes = None,
     set: Change = None,
     output: Annotated[
         Path | None,
@@ -94,7 +109,19 @@ def train(
     if resume is not None:
         if config is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        new_only = ("vectors", "texts", "encoder", "labels", "output", "force", "folds", "skip_empty")
+        new_only = (
+            "vectors",
+            "texts",
+            "encoder",
+            "table",
+            "embedding",
+            "codes",
+            "labels",
+            "output",
+            "force",
+            "folds",
+            "skip_empty",
+        )
         refuse(context, "--resume takes the settings of the run", *new_only)
         with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
@@ -117,6 +144,8 @@ def train(
             )
         if encoder is not None and texts is None:
             raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
+        if vectors is None:
+            refuse(context, "vectors are read with --vectors", "table", "embedding", "codes")
         if config is not None:
             settings = _read(config, set, labels)  # before what takes long to load
         else:
@@ -127,7 +156,8 @@ def train(
                 )
             data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
             data |= {"name": "vectors"} if texts is None else {"name": "texts"}
-            data |= {} if encoder is None else {"encoder": encoder}
+            answers = {"encoder": encoder, "table": table, "embedding": embedding, "codes": codes}
+            data |= {name: str(value) for name, value in answers.items() if value is not None}
             settings = _made(data, set, folds, data_root)
         with show_progress("loading what trains"):
             from trivet.commands.train import run

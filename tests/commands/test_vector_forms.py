@@ -1,0 +1,374 @@
+"""Each form in which people keep vectors, through each command that reads them: the same numbers in, the same out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.io import savemat
+from tests.commands.conftest import Call
+
+from trivet.datasets import DataConfig, load_file
+from trivet.io.formats import FORMATS
+from trivet.io.read_embeddings import read_texts, read_vectors
+from trivet.io.vector_choice import VectorChoice
+
+ROWS, DIMENSION, CLASSES = 24, 8, 6
+VALUES = np.random.default_rng(3).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+VALUES += 2.5 * np.eye(CLASSES, DIMENSION, dtype=np.float32)[np.arange(ROWS) % CLASSES]
+LABELS = [f"kind {row % CLASSES}" for row in range(ROWS)]
+BITS = (VALUES @ np.random.default_rng(0).normal(size=(DIMENSION, 64))) > 0  # (ROWS, 64)
+CODES = np.round(20 * VALUES).astype(np.int8)
+
+
+def recall(values: Any) -> float:
+    """The share of rows whose nearest other row, by cosine, has their label; of several as near, the mean."""
+    unit = np.asarray(values, float) / np.linalg.norm(values, axis=1, keepdims=True)
+    similarities = unit @ unit.T - 9 * np.eye(len(unit))
+    nearest = similarities > similarities.max(axis=1, keepdims=True) - 1e-9
+    same = np.array(LABELS)[:, None] == np.array(LABELS)
+    return float(np.mean((nearest & same).sum(axis=1) / nearest.sum(axis=1)))
+
+
+def as_list(row: Sequence[Any]) -> str:
+    return str([np.asarray(value).item() for value in row])
+
+
+def cells(write: Callable[[Any], str], ending: str = "csv", separator: str = ",", name: str = "embedding") -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        path = folder / f"file.{ending}"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file, delimiter=separator)
+            rows.writerows([("label", name), *((label, write(row)) for label, row in zip(LABELS, values, strict=True))])
+        return path
+
+    return make
+
+
+def numbered(names: Callable[[int], str], index: bool = False) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        head = [*([""] if index else []), "label", *map(names, range(DIMENSION))]
+        lines = [head]
+        for number, row in enumerate(values.tolist()):
+            lines.append([*([str(number)] if index else []), LABELS[number], *map(str, row)])
+        (folder / "file.csv").write_text("\n".join(map(",".join, lines)) + "\n", encoding="utf-8")
+        return folder / "file.csv"
+
+    return make
+
+
+def objects(ending: str, **names: str) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        rows: list[Any] = [
+            {"label": label, "embedding": row} for label, row in zip(LABELS, values.tolist(), strict=True)
+        ]
+        if names:  # as vector databases export them
+            rows = [{"values": row["embedding"], "metadata": {"label": row["label"], "page": 1}} for row in rows]
+        text = json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows))
+        (folder / f"file.{ending}").write_text(text + "\n", encoding="utf-8")
+        return folder / f"file.{ending}"
+
+    return make
+
+
+def fixed(values: Any) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+
+
+def parquet(name: str, column: Callable[[Any], Any]) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        pq.write_table(pa.table({"label": LABELS, name: column(values)}), folder / "file.parquet")
+        return folder / "file.parquet"
+
+    return make
+
+
+def tensors(values: Any) -> pa.Array:
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [1, DIMENSION]), fixed(values))
+
+
+def large_lists(values: Any) -> pa.Array:
+    return pa.array(values.tolist(), pa.large_list(pa.float64()))
+
+
+def hugging_face(folder: Path, values: Any = VALUES) -> Path:
+    saved = folder / "saved"
+    saved.mkdir()
+    table = pa.table({"label": LABELS, "embedding": values.tolist()})
+    with pa.OSFile(str(saved / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+    return saved
+
+
+def projector(header: bool, *others: str) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        np.savetxt(folder / "vectors.tsv", values, fmt="%.9g", delimiter="\t")
+        lines = ["\t".join([label, *others]) for label in LABELS]
+        head = ["\t".join(["label", *(f"other{i}" for i in range(len(others)))])] if header else []
+        (folder / "metadata.tsv").write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
+        return folder / "vectors.tsv"
+
+    return make
+
+
+def npz(name: str, dtype: Any = None) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        np.savez(folder / "file.npz", **{name: values if dtype is None else values.astype(dtype)}, label=LABELS)
+        return folder / "file.npz"
+
+    return make
+
+
+def npy(dtype: Any = None) -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        np.save(folder / "file.npy", values if dtype is None else values.astype(dtype))
+        (folder / "file.csv").write_text("\n".join(["label", *LABELS]) + "\n", encoding="utf-8")
+        return folder / "file.npy"
+
+    return make
+
+
+# The row of the table in docs/data.md -> its variants -> what writes a file of that form.
+FORMS: dict[str, dict[str, Any]] = {
+    "csv, tsv: a list in a cell": {
+        "json": cells(as_list),
+        "pgvector": cells(lambda row: as_list(row).replace(" ", "")),
+        "postgresql array": cells(lambda row: as_list(row).replace(" ", "").replace("[", "{").replace("]", "}")),
+        "numpy": cells(lambda row: np.array2string(row, floatmode="unique", max_line_width=30)),
+        "torch": cells(lambda row: f"tensor({as_list(row)}, device='cuda:0')"),
+        "spaces": cells(lambda row: as_list(row).strip("[]").replace(",", "")),
+        "semicolons": cells(as_list, separator=";"),
+        "tsv": cells(as_list, "tsv", "\t", "ada_002"),
+    },
+    "csv, tsv: numbered columns": {
+        "e0": numbered("e{}".format),
+        "dim_01": numbered(lambda i: f"dim_{i + 1:02d}"),
+        "pandas": numbered(str, index=True),
+    },
+    "JSON lines, JSON": {
+        "jsonl": objects("jsonl"),
+        "array": objects("json"),
+        "objects within": objects("jsonl", values="metadata"),
+    },
+    "parquet": {
+        "embedding": parquet("embedding", list),
+        "vector": parquet("vector", large_lists),
+        "values": parquet("values", fixed),
+        "features": parquet("features", lambda values: fixed(values.astype(np.float16))),
+        "any name": parquet("ada_002", tensors),
+        "texts": parquet("embedding", lambda values: [as_list(row) for row in values]),
+    },
+    "Hugging Face": {"saved": hugging_face},
+    "`vectors.tsv` with `metadata.tsv`": {
+        "one column": projector(False),
+        "one column and its name": projector(True),
+        "two columns": projector(True, "x"),
+    },
+    "npz": {"embeddings": npz("embeddings"), "arr_0": npz("arr_0"), "big-endian": npz("features", ">f8")},
+    "npy with csv": {"npy": npy(), "big-endian": npy(">f4")},
+}
+VARIANTS = [pytest.param(make, id=f"{row}: {name}") for row, some in FORMS.items() for name, make in some.items()]
+# Whole numbers, which stand for others: how they are stored -> --codes, and what they stand for.
+STORED: dict[str, tuple[Any, str, Any]] = {
+    "packed bits": (np.packbits(BITS, axis=1), "bits", 2.0 * BITS - 1),
+    "packed bits less 128": ((np.packbits(BITS, axis=1).astype(int) - 128).astype(np.int8), "bits", 2.0 * BITS - 1),
+    "zeros and ones": (BITS.astype(np.int64), "bits", 2.0 * BITS - 1),
+    "int8": (CODES, "int8", CODES),
+    "int8 plus 128": ((CODES.astype(int) + 128).astype(np.uint8), "int8", CODES),
+    "uint8": (np.abs(CODES.astype(int)).astype(np.uint8), "uint8", np.abs(CODES.astype(int))),
+}
+
+
+def check(run_command: Call, file: Path, expected: Any, *options: str) -> None:
+    """Every command on a file measures the embeddings that are expected."""
+    folder, share = file.parent, recall(expected)
+
+    def call(*arguments: Any) -> Any:
+        code, out, err = run_command(*arguments, *options, "--json")
+        assert (code, "Traceback" in err) == (0, False), err
+        return json.loads(out)
+
+    assert call("evaluate", file, "--measures", "recall@1")["evaluation"]["label"]["recall@1"] == pytest.approx(share)
+    assert call("diagnose", file)["measures"]["recall"] == pytest.approx(share)
+    assert call("audit", file)["items"] == ROWS
+    assert call("index", file, "-o", folder / "index")["dimension"] == expected.shape[1]
+    queries = call("search", folder / "index", file, "--k", 2)["queries"] if file.suffix != ".npy" else []
+    near = [query["neighbours"][1]["labels"]["label"] for query in queries]
+    assert not near or np.mean(np.array(near) == LABELS) == pytest.approx(share)
+    assert call("mine", file, "-o", folder / "mined.parquet", "--k", 1, "--labels", "label")["triplets"] == ROWS
+    made = call("init", file, "-o", folder / "trivet.toml")
+    assert (made["kind"], made["items"], made["classes"]) == ("vectors", ROWS, CLASSES)
+    settings = tomllib.loads((folder / "trivet.toml").read_text())["data"]
+    items = load_file(DataConfig.parse(settings, source="trivet.toml"), file, None)  # as training and embed read it
+    np.testing.assert_allclose(items.inputs.batch(np.arange(ROWS)).numpy(), expected, rtol=1e-3)
+    assert np.array(items.names["label"])[items.labels["label"]].tolist() == LABELS
+
+
+@pytest.mark.parametrize("make", VARIANTS)
+def test_every_form_through_every_command(make: Any, run_command: Call, tmp_path: Path) -> None:
+    assert 0.5 < recall(VALUES) < 0.9  # neither chance nor whatever is right
+    check(run_command, make(tmp_path), VALUES)
+
+
+def test_the_table_of_the_documentation_has_the_forms() -> None:
+    text = Path("docs/data.md").read_text(encoding="utf-8")
+    table = text.partition("## Files of vectors")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    assert rows[0] == "form"
+    ours = ["shards", "a run"]  # written by Trivet, in tests of their own
+    assert rows[1:] == [*FORMS, *ours]
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("make", [npz("embeddings"), npy(), objects("jsonl"), cells(as_list)], ids=str)
+def test_whole_numbers_are_asked_about(stored: str, make: Any, run_command: Call, tmp_path: Path) -> None:
+    values, codes, expected = STORED[stored]
+    if values.shape[1] < 8 and make not in (npz, npy):
+        values = values.astype(np.int64)
+    file = make(tmp_path, values)
+    for command in ("evaluate", "diagnose", "audit", "init"):
+        code, _, err = run_command(command, file)
+        assert code == 2
+        assert re.search(r"whole numbers from -?\d+ to \d+ .*--codes bits .*--codes int8 ", err)
+    assert recall(values.astype(float)) != pytest.approx(recall(expected)) or codes in ("int8", "uint8")
+    read = read_vectors(file, choice=VectorChoice(codes=codes))  # type: ignore[arg-type]  # one of them
+    np.testing.assert_array_equal(read.embeddings, expected)
+    code, out, err = run_command("evaluate", file, "--codes", codes, "--measures", "recall@1", "--json")
+    assert (code, json.loads(out)["evaluation"]["label"]["recall@1"]) == (0, pytest.approx(recall(expected))), err
+
+
+def test_whole_numbers_of_other_sizes_and_codes_of_floating_point(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"or whole numbers of 8 bits: got int64 from .* \.astype\(np\.float32\)"):
+        read_vectors(npz("embeddings")(tmp_path, np.arange(ROWS * 20).reshape(ROWS, 20)))
+    with pytest.raises(ValueError, match=r"--codes gives whole numbers a meaning .*are float32; leave it out"):
+        read_vectors(npz("embeddings")(tmp_path), choice=VectorChoice(codes="bits"))
+    with pytest.raises(ValueError, match=r"from -\d+ to \d+ \(int8\), .*--codes int8"):
+        read_vectors(npz("embeddings")(tmp_path, CODES), choice=VectorChoice(codes="uint8"))
+
+
+def test_several_columns_are_asked_about_and_either_can_be_chosen(run_command: Call, tmp_path: Path) -> None:
+    file = tmp_path / "file.parquet"
+    other = VALUES[::-1].copy()
+    pq.write_table(pa.table({"label": LABELS, "title_vector": list(VALUES), "body_vector": list(other)}), file)
+    for command in ("evaluate", "diagnose", "audit", "init", "mine", "index"):
+        output = ["-o", tmp_path / "out.parquet"] if command in ("mine", "index") else []
+        code, _, err = run_command(command, file, *output)
+        assert (code, "in title_vector, body_vector, of which one must be meant" in err) == (2, True), err
+    option = re.findall(r"(--embedding) (\S+) ", err)[0]
+    check(run_command, file, VALUES, *option)
+    assert read_vectors(file, choice=VectorChoice(embedding="body_vector")).embeddings.tolist() == other.tolist()
+    with pytest.raises(ValueError, match=r"has no 'body'; did you mean 'body_vector'\? Allowed: body_vector, title_"):
+        read_vectors(file, choice=VectorChoice(embedding="body"))
+    with pytest.raises(ValueError, match="holds texts there; Allowed: body_vector, title_vector"):
+        read_vectors(file, choice=VectorChoice(embedding="label"))
+    # A name that says it is enough, and short lists of whole numbers are boxes or the like.
+    boxes = [[1, 2, 30, 40]] * ROWS
+    pq.write_table(pa.table({"label": LABELS, "scores": list(other), "box": boxes, "embedding": list(VALUES)}), file)
+    assert read_vectors(file).embeddings.tolist() == VALUES.tolist()
+    pq.write_table(pa.table({"label": LABELS, "box": boxes}), file)
+    with pytest.raises(ValueError, match=r"must hold the embeddings .*: it has label, box"):
+        read_vectors(file)
+    assert read_vectors(file, choice=VectorChoice(embedding="box", codes="uint8")).embeddings.tolist() == boxes
+
+
+def test_texts_beside_vectors(run_command: Call, tmp_path: Path) -> None:
+    file = tmp_path / "file.jsonl"
+    for name, kind, remark in [
+        ("embedding", "vectors", "--text text"),
+        ("probabilities", "texts", f"--embedding {'probabilities'}"),
+    ]:
+        rows = [
+            {"text": f"{label} of words {row}", "label": label, name: values}
+            for row, (label, values) in enumerate(zip(LABELS, VALUES.tolist(), strict=True))
+        ]
+        file.write_text("\n".join(map(json.dumps, rows)))
+        code, out, err = run_command("init", file, "-o", tmp_path / f"{kind}.toml", "--json")
+        made = json.loads(out)
+        assert (code, made["kind"]) == (0, kind), err
+        assert any(f"{remark} trains on these" in finding for finding in made["findings"])
+        option = remark.split()
+        code, out, _ = run_command("init", file, *option, "-o", tmp_path / f"not {kind}.toml", "--json")
+        assert json.loads(out)["kind"] == {"vectors": "texts", "texts": "vectors"}[kind]
+    with pytest.raises(ValueError, match=r"column 'probabilities' .* must hold texts: it holds lists of numbers"):
+        read_texts(file, text="probabilities")
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("[0.1, 0.2, oops]", r"row 3 \(counted from 0\) has 'oops' in '\[0\.1, 0\.2, oops\]'; correct it"),
+        ("[0.1 0.2 ... 0.7 0.8]", r"has '\.\.\.' in .*write lists with \.tolist\(\), as numpy leaves out the middle"),
+        ("[0.1, 0.2]", r"row 3 has 2 values, row 0 has 8; embed all rows with one model"),
+        ("", r"row 3 \(counted from 0\) has no value in column 'embedding'; drop the row"),
+        ("[]", r"row 3 \(counted from 0\) has '' in '\[\]'; correct it"),
+        ("n/a", "has 'n/a' in 'n/a'; correct it"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_cell_that_is_no_list_is_named(ending: str, cell: str, message: str, tmp_path: Path) -> None:
+    texts = [as_list(row) for row in VALUES]
+    texts[3] = cell
+    make = cells(str) if ending == "csv" else parquet("embedding", list)
+    with pytest.raises(ValueError, match=message):
+        read_vectors(make(tmp_path, np.array(texts, object)))
+
+
+def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file.jsonl"
+    rows = [{"label": label, "a": code.tolist(), "b": code.tolist()} for label, code in zip(LABELS, CODES, strict=True)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
+    options = ["--embedding", "b", "--codes", "int8"]
+    steps = ["--set", "training.steps=1", "--set", "training.warmup_steps=0"]
+    code, _, err = run_command(
+        "train", "--vectors", file, *options, "--labels", "label", *steps, "-o", tmp_path / "run"
+    )
+    assert code == 0, err
+    settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]
+    assert (settings["embedding"], settings["codes"]) == ("b", "int8")
+    code, _, err = run_command("embed", tmp_path / "run", file, "-o", tmp_path / "new.parquet")
+    assert code == 0, err
+    assert pq.read_table(tmp_path / "new.parquet").num_rows == ROWS
+    (tmp_path / "new.jsonl").write_text(file.read_text().replace('"b":', '"c":'))
+    code, _, err = run_command("embed", tmp_path / "run", tmp_path / "new.jsonl", "-o", tmp_path / "c.parquet")
+    assert (code, "has no 'b'" in err) == (2, True), err
+    code, _, err = run_command(
+        "embed", tmp_path / "run", tmp_path / "new.jsonl", "--embedding", "c", "-o", tmp_path / "c.parquet"
+    )
+    assert code == 0, err
+    code, _, err = run_command("train", "--texts", file, "--embedding", "b")
+    assert (code, "vectors are read with --vectors: leave out --embedding" in err) == (2, True), err
+
+
+def test_the_lines_that_convert_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path("docs/data.md").read_text(encoding="utf-8")
+    lines = re.search(r"```python\n(# HDF5.*?)```", text, re.DOTALL)
+    assert lines is not None
+    monkeypatch.chdir(tmp_path)
+    savemat("vectors.mat", {"embeddings": VALUES, "label": np.array(LABELS)})
+    Path("vectors.pkl").write_bytes(pickle.dumps({"embeddings": VALUES.tolist(), "label": LABELS}))
+    for store in re.split(r"\n(?=# )", lines[1].strip()):
+        name, code = store.split("\n", 1)
+        compile(code, name, "exec")
+        if "MATLAB" in name or "pickle" in name:
+            exec(code, {})  # of the documentation
+            read = read_vectors(Path("vectors.npz"))
+            np.testing.assert_array_equal(read.embeddings, VALUES)
+            assert read.labels["label"].tolist() == LABELS
+            Path("vectors.npz").unlink()
+    Path("vectors.h5").touch()
+    with pytest.raises(
+        ValueError, match=rf"must be in a file {', '.join(FORMATS)} or a run folder: got vectors\.h5; save"
+    ):
+        read_vectors(Path("vectors.h5"))
