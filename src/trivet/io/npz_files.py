@@ -28,7 +28,7 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
     """The embeddings of an npz file, and its arrays of a value for each as columns."""
     headers = _npz_headers(path)
     numeric = {name: dtype.kind != "f" for name, (_, dtype) in headers.items() if dtype.kind in "biuf"}
-    matrices = {name: whole for name, whole in numeric.items() if len(headers[name][0]) == 2}
+    matrices = {name: integers for name, integers in numeric.items() if len(headers[name][0]) == 2}
     if choice.embedding is None and not any(map(is_usual, matrices)):
         for name in filter(is_usual, headers):  # of objects, or of another shape: that is said
             _check_no_objects(path, repr(name), headers[name][1])

@@ -31,7 +31,7 @@ _BRACKETED = rf"^\s*(?:tensor\(|array\()?[\[({{]\s*{_VALUE}(?:{_BETWEEN}{_VALUE}
 _BARE = rf"^\s*{_VALUE}(?:{_BETWEEN}{_VALUE}){{3,}}\s*$"
 _DECIMAL = r"[0-9]?\.[0-9]|[0-9]\.|[0-9][eE][+-]?[0-9]"
 _AROUND = r"^(?:tensor|array)\(|,\s*d(?:type|evice)=.*\)$|\)$"
-_ASK = "(in a settings file data.{})"
+_SETTING = "(in a settings file data.{})"
 
 Rows = npt.NDArray[Any]
 
@@ -41,13 +41,13 @@ class VectorColumns(NamedTuple):
 
     Attributes:
         names: the columns, first dimension first.
-        whole: whether they seem to hold whole numbers.
+        integers: whether they seem to hold whole numbers.
         rows: makes `(B, d)` of a batch of those columns, which begins at a row; d is that of the first row of the
             table, None before it.
     """
 
     names: list[str]
-    whole: bool
+    integers: bool
     rows: Callable[[DataTable, int, pa.RecordBatch, int | None], Rows]
 
 
@@ -61,11 +61,11 @@ def is_usual(name: str) -> bool:
     return USUAL.search(name.lower()) is not None
 
 
-def choose(path: Path, whole: Mapping[str, bool], named: str | None, *, names: Mapping[str, str]) -> str:
+def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names: Mapping[str, str]) -> str:
     """The one of several columns or arrays that is meant: the only one, or the only one with a usual name.
 
     Args:
-        whole: those that may be the embeddings, and whether they hold whole numbers.
+        integers: those that may be the embeddings, and whether they hold whole numbers.
         named: the one that the user names.
         names: all columns, and their types.
 
@@ -73,13 +73,13 @@ def choose(path: Path, whole: Mapping[str, bool], named: str | None, *, names: M
         ValueError: if there is none, several may be meant, or what is named holds no vectors.
     """
     if named is not None:
-        if named not in whole:
+        if named not in integers:
             what = f"holds {names[named]} there" if named in names else f"has no {named!r}"
-            raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {nearest(named, whole)}")
+            raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {nearest(named, integers)}")
         return named
-    usual = [name for name in whole if is_usual(name)]
-    floats = [name for name in whole if not whole[name]]
-    meant = [name for name in usual if name in floats] or usual or floats or list(whole)
+    usual = [name for name in integers if is_usual(name)]
+    floats = [name for name in integers if not integers[name]]
+    meant = [name for name in usual if name in floats] or usual or floats or list(integers)
     if not meant:
         odd = [f"{name!r} ({names[name]})" for name in names if is_usual(name)]
         raise ValueError(
@@ -89,7 +89,7 @@ def choose(path: Path, whole: Mapping[str, bool], named: str | None, *, names: M
     if len(meant) > 1:
         raise ValueError(
             f"{path} holds vectors in {listed(meant)}, of which one must be meant: choose it with --embedding, such as "
-            f"--embedding {meant[0]} {_ASK.format('embedding')}."
+            f"--embedding {meant[0]} {_SETTING.format('embedding')}."
         )
     return meant[0]
 
@@ -113,10 +113,10 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     """As `with_vectors`, with the numbers as they are stored."""
     if table.vectors is not None:
         return table
-    found = vector_columns(table, choice.embedding)
+    candidates = vector_columns(table, choice.embedding)
     names = {name: "texts" if is_text(kind) else str(kind) for name, kind in table.types.items()}
-    whole = {name: columns.whole for name, columns in found.items()}
-    chosen = found[choose(table.path, whole, choice.embedding, names=names)]
+    integers = {name: columns.integers for name, columns in candidates.items()}
+    chosen = candidates[choose(table.path, integers, choice.embedding, names=names)]
     vectors: Rows = np.empty((0, 0), np.float32)
     start = 0
     for rows in vector_blocks(table, chosen):
@@ -124,7 +124,7 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
             vectors = np.empty((table.count, rows.shape[1]), rows.dtype)
         vectors[start : start + len(rows)] = rows
         start += len(rows)
-    if chosen.whole and vectors.dtype.kind == "f" and integral(vectors):
+    if chosen.integers and vectors.dtype.kind == "f" and integral(vectors):
         vectors = vectors.astype(np.int64)  # texts of whole numbers
     return replace(table.without(chosen.names), vectors=vectors)
 
@@ -156,7 +156,7 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     if dtype.kind == "f":
         if codes is not None:
             raise ValueError(
-                f"--codes gives whole numbers a meaning {_ASK.format('codes')}: the vectors of {path} are {dtype}; "
+                f"--codes gives whole numbers a meaning {_SETTING.format('codes')}: the vectors of {path} are {dtype}; "
                 "leave it out."
             )
         return numbers if dtype.isnative else numbers.astype(dtype.newbyteorder("="))
@@ -174,12 +174,12 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
             f"the vectors of {path} are whole numbers from {low} to {high} ({dtype}), which must be given a meaning: "
             "--codes bits if they hold bits, 8 in each as numpy.packbits writes them, --codes int8 if each is a number "
             f"from -128 to 127{'' if signed else ', stored plus 128, --codes uint8 if each is a number from 0 to 255'} "
-            f"{_ASK.format('codes')}."
+            f"{_SETTING.format('codes')}."
         )
     if codes == "bits":
         packed = not 0 <= low <= high <= 1
-        whole = (numbers + np.int16(128 * signed)).astype(np.uint8)
-        return (np.unpackbits(whole, axis=1) if packed else whole) * np.float32(2) - np.float32(1)
+        integers = (numbers + np.int16(128 * signed)).astype(np.uint8)
+        return (np.unpackbits(integers, axis=1) if packed else integers) * np.float32(2) - np.float32(1)
     plus = codes == "int8" and (dtype == np.uint8 or high > 127)
     return numbers.astype(np.float32) - np.float32(128 * plus)
 
@@ -191,16 +191,16 @@ def _first_rows(table: DataTable, names: list[str]) -> pa.RecordBatch | None:
 
 
 def _find_lists(table: DataTable, named: str | None) -> dict[str, VectorColumns]:
-    found = {}
+    candidates = {}
     for name, kind in table.types.items():
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) and _is_flat(kind) else kind
         if not is_list(kind):
             continue
         of = kind.value_type
-        whole = pa.types.is_integer(of) or pa.types.is_boolean(of)
-        if pa.types.is_floating(of) or (whole and (name == named or is_usual(name) or _is_long(table, name))):
-            found[name] = VectorColumns([name], whole, _list_rows)
-    return found
+        integers = pa.types.is_integer(of) or pa.types.is_boolean(of)
+        if pa.types.is_floating(of) or (integers and (name == named or is_usual(name) or _is_long(table, name))):
+            candidates[name] = VectorColumns([name], integers, _list_rows)
+    return candidates
 
 
 def _is_flat(kind: pa.BaseExtensionType) -> bool:
@@ -219,7 +219,7 @@ def _is_long(table: DataTable, name: str) -> bool:
 def _find_texts(table: DataTable, named: str | None) -> dict[str, VectorColumns]:
     names = [name for name, kind in table.types.items() if is_text(kind)]
     batch = _first_rows(table, names)
-    found: dict[str, VectorColumns] = {}
+    candidates: dict[str, VectorColumns] = {}
     for name in [] if batch is None else names:
         assert batch is not None
         texts = _texts(batch.column(name))
@@ -227,8 +227,8 @@ def _find_texts(table: DataTable, named: str | None) -> dict[str, VectorColumns]
         decimal = _share(texts, _DECIMAL) > 0.5
         listing = _share(texts, _BRACKETED) > 0.5 or (decimal and _share(texts, _BARE) > 0.5)
         if listing and (decimal or name == named or is_usual(name) or _is_wide(texts)):
-            found[name] = VectorColumns([name], not decimal, _text_rows)
-    return found
+            candidates[name] = VectorColumns([name], not decimal, _text_rows)
+    return candidates
 
 
 def _is_wide(texts: pa.Array) -> bool:
@@ -270,7 +270,7 @@ def _text_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: i
 
 
 def _no_number(table: DataTable, name: str, start: int, rows: list[list[str]], texts: pa.Array) -> ValueError:
-    """Why a text is no list of numbers, of the first that is none."""
+    """Error for the first of some texts that is no list of numbers."""
     row, value = next((row, v) for row, values in enumerate(rows) for v in values if not re.fullmatch(_VALUE, v))
     what = (
         "write lists with .tolist(), as numpy leaves out the middle of long arrays" if "..." in value else "correct it"
@@ -306,19 +306,19 @@ def _find_numbered(table: DataTable, named: str | None) -> dict[str, VectorColum
         match = re.fullmatch("(.*?)([0-9]+)", name, re.DOTALL)
         if match and (pa.types.is_floating(kind) or pa.types.is_integer(kind) or is_text(kind)):
             stems.setdefault(match[1], []).append((int(match[2]), name))
-    found = {}
+    candidates = {}
     for columns in stems.values():
         numbers, names = [number for number, _ in sorted(columns)], [name for _, name in sorted(columns)]
         if len(names) < 2 or numbers not in (list(range(len(names))), list(range(1, len(names) + 1))):
             continue
         decimal = _decimals(table, names)
         if decimal or (decimal is False and (names[0] == named or len(names) >= MANY or is_usual(names[0]))):
-            found[names[0]] = VectorColumns(names, not decimal, _numbered_rows)
-    return found
+            candidates[names[0]] = VectorColumns(names, not decimal, _numbered_rows)
+    return candidates
 
 
 def _decimals(table: DataTable, names: list[str]) -> bool | None:
-    """Whether columns, some of which may be texts, hold numbers with decimals; None if they do not hold numbers."""
+    """Test whether columns, also of texts, hold numbers with decimals; None if they hold no numbers."""
     if any(pa.types.is_floating(table.types[name]) for name in names):
         return True
     texts = [name for name in names if is_text(table.types[name])]
