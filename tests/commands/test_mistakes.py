@@ -60,7 +60,7 @@ def runs(files: None) -> None:
         ("audit gone.npz", "gone.npz does not exist"),
         ("audit good.npz --encoder small", "good.npz holds embeddings; leave it out"),
         ("audit wordless.csv", "must have a column 'text': wordless.csv has 'words', 'kind'"),
-        ("audit blank.csv", "every row of blank.csv must have a text: 1 of 2 have none, rows 1"),
+        ("audit blank.csv", "every row of blank.csv must have a text: 1 of 2 have none, line 3"),
         ("audit pets.csv --level kine", "did you mean 'kind'?"),
         ("audit pets.csv --level text", "a different column from the texts: got 'text' for both"),
         ("audit run --encoder small", "leave out --split, --text and --encoder"),

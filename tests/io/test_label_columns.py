@@ -57,6 +57,7 @@ def test_names_that_look_alike(names: list[str], pairs: str | None) -> None:
         (["Books, films", "Toys", "Sports; outdoor"], None),
         (["C;D", "E;F"], None),
         (["[unknown]", "x", "y"], None),
+        (["[red]", "[/blue]"], None),
     ],
 )
 def test_cells_of_several_labels(names: list[str], several: str | None) -> None:

@@ -207,7 +207,7 @@ def several_labels(names: Sequence[str]) -> str | None:
 
     Semicolons or bars count where a piece occurs in two names, commas where every piece is a name.
     """
-    nested = [name for name in names if re.fullmatch(r"\s*(\[.*\]|\{.*\})\s*", name, re.DOTALL)]
+    nested = [name for name in names if re.fullmatch(r"\s*(\[(.*[,'\"].*)?\]|\{.*\})\s*", name, re.DOTALL)]
     if len(nested) > 0.5 * len(names):
         return nested[0]
     there = {name.strip() for name in names}

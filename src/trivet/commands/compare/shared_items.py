@@ -9,7 +9,6 @@ import numpy as np
 
 from trivet.commands.compare.runs import StoredRun
 from trivet.io.embedding_table import Names, Vectors
-from trivet.io.read_embeddings import read_vectors
 
 ENOUGH = 0.5  # of the items of each run: with fewer in common they are of other data
 
@@ -52,10 +51,10 @@ def _common(first: StoredRun, other: StoredRun, split: str, stored: Stored) -> N
     same = np.ones(len(names), np.bool_)
     for level in before.labels.keys() & after.labels.keys():
         same &= before.labels[level][mine] == after.labels[level][its]
-    # Where rows have no ids, their numbers are other ones once a row is dropped.
-    if all(name.isdigit() for name in names.tolist()) and _count(first) != _count(other):
-        texts = [_texts(run, split) for run in (first, other)]
-        same &= [texts[0].get(name, "") == texts[1].get(name) for name in names.tolist()]
+    if before.texts is not None and after.texts is not None:
+        same &= [before.texts[i] == after.texts[j] for i, j in zip(mine.tolist(), its.tolist(), strict=True)]
+    elif all(name.isdigit() for name in names.tolist()) and _count(first) != _count(other):
+        same[:] = False  # numbers of rows are those of other items once a row is dropped
     common: Names = names[same]
     return common
 
@@ -64,13 +63,3 @@ def _count(run: StoredRun) -> int:
     """The number of items of the data of a run."""
     counts = [run.record.data.train, *run.record.data.evaluation.values()]
     return sum(count.items or 0 for count in counts if count is not None)
-
-
-def _texts(run: StoredRun, split: str) -> dict[str, str]:
-    """The text of each item, by its id; none where they have none."""
-    column = run.folder.config().data.text_column
-    items = read_vectors(run.folder.path, split=split)
-    if column is None or column not in items.columns:
-        return {}
-    items = read_vectors(run.folder.path, split=split, text=column)
-    return dict(zip(items.names(), items.texts or (), strict=True))
