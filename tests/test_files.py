@@ -75,7 +75,7 @@ def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: b
         moments = moment
         if end != "killed":
             assert not path.exists() or content(path) in (OLD, NEW)  # without the help of a later command
-        recover(path)
+        recover(path, KIND)
         assert (content(path) in (OLD, NEW)) if force else (not path.exists() or content(path) == NEW)
         assert [item.name for item in tmp_path.iterdir()] in (["out"], [])
     assert moments > 5
@@ -104,7 +104,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
         check_outputs([OutputFolder("--output", path, ("folder/more",))], [])  # as the same command does first
         if end != "killed":
             assert not (path / ".trivet-replaced").exists()  # without the help of a later command
-        recover(path)
+        recover(path, KIND)
         with locked_folder(path, KIND, what="a thing", ended=done):
             pass
         found = content(path)
@@ -166,7 +166,7 @@ def test_what_a_living_process_has_locked_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with atomic_folder(path, KIND, mark="mark", what="a thing", force=False) as new:
         fill(new, "new")
-        recover(path)
+        recover(path, KIND)
         assert content(new) == NEW
         with (
             pytest.raises(ValueError, match="is being made"),

@@ -37,6 +37,7 @@ from safetensors.numpy import load_file
 
 from trivet.commands.main import main as trivet
 from trivet.io.atomic_files import EARLIER, LOCK, recover
+from trivet.io.overwrite_guard import RUN_NAMES
 
 RESULTS = Path(__file__).parent / "results" / "kills.json"
 IN_A_ROW = 8  # ends before the command may finish
@@ -244,7 +245,7 @@ def recovered(folder: Path) -> list[str]:
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("trivet").addHandler(handler)
-    recover(folder)
+    recover(folder, RUN_NAMES)
     logging.getLogger("trivet").removeHandler(handler)
     return lines
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 import typer
 
 from trivet.io.atomic_files import recover
-from trivet.io.overwrite_guard import Output, OutputFolder, Recognised, check_outputs
+from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
 
@@ -65,7 +65,7 @@ Request = TypeVar("Request")
 def exists(paths: Paths) -> Paths:
     """The path or paths of an argument; ValueError if one does not exist, or is a device or a pipe."""
     for path in [paths] if isinstance(paths, Path) else paths or []:
-        recover(path)  # what a killed command has moved away comes back
+        recover(path, RUN_NAMES)  # what a killed command has moved away comes back
         if not path.exists():
             raise ValueError(f"an input must exist: {path} does not exist; check the path.")
         if not path.is_dir():

@@ -28,8 +28,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,8 @@ def filled_folder(
     Raises:
         ValueError: if the folder exists and may not be replaced, or another process is writing it.
     """
+    if path.is_symlink():
+        raise ValueError(f"an output must be a folder and no link: {path} is one to {os.readlink(path)}; name that.")
     path = path.resolve()
     _check_kind(path, names, mark=mark, what=what)
     with locked_folder(path, names, what=what, ended=ended):
@@ -173,7 +176,7 @@ def filled_folder(
             _set_aside(path)
             yield
         finally:
-            _recover_within(path)
+            _recover_within(path, names)
             if (path / EARLIER).exists() and not ended():
                 log.warning(f"what {path} held before is kept in {path / EARLIER} until this has ended")
 
@@ -195,8 +198,8 @@ def locked_folder(path: Path, names: frozenset[str], *, what: str, ended: Callab
         InUseError: if another process is writing it.
     """
     with _locked(path / LOCK, f"only one process may write {what}: {path} is in use; wait for it to end."):
-        _recover_within(path)
-        folders = [path, *(path / name for name in sorted(names) if (path / name).is_dir())]
+        _recover_within(path, names)
+        folders = [path, *(path / name for name in sorted(names) if _is_folder(path / name))]
         _clear(left for folder in folders for left in sorted(folder.iterdir()))
         if ended():
             _drop_old(path)
@@ -254,10 +257,13 @@ def claimed(path: Path) -> Iterator[bool]:
         yield handle is not None
 
 
-def recover(path: Path) -> None:
+def recover(path: Path, names: Iterable[str] = ()) -> None:
     """Put right what killed processes left of the output `path`, beside it and within it, and say so.
 
-    What a living process has locked is left alone, and so is what this one may not change.
+    What a living process has locked is left alone, and so is what this one may not change, and what may be of others.
+
+    Args:
+        names: patterns of what a folder that is filled in place holds.
     """
     path = path.resolve()
     try:
@@ -266,7 +272,7 @@ def recover(path: Path) -> None:
                 _recover_siblings(path)
         if any((path / name).exists() for name in (REPLACED, MOVING, DROPPED)):
             with _locked(path / LOCK, "in use"):
-                _recover_within(path)
+                _recover_within(path, names)
     except (ValueError, OSError):
         return
 
@@ -288,7 +294,8 @@ def _recover_siblings(path: Path, level: int = logging.WARNING) -> None:
             log.log(level, f"removed {left}, which a killed process had left behind")
 
 
-def _recover_within(path: Path) -> None:
+def _recover_within(path: Path, names: Iterable[str]) -> None:
+    _check_aside(path, tuple(names))
     if (path / REPLACED).exists() and not (path / MOVING).exists():
         _empty(path)
         (path / REPLACED).rename(path / MOVING)
@@ -298,6 +305,20 @@ def _recover_within(path: Path) -> None:
         (path / MOVING).rmdir()
         log.warning(f"put back what {path} held before")
     _remove(path / DROPPED)
+
+
+def _check_aside(path: Path, names: Sequence[str]) -> None:
+    """ValueError if what would be moved back, or give way to it, may be of others, or a link leads to it."""
+    doubtful = [folder for name in (REPLACED, EARLIER, MOVING) if (folder := path / name).is_symlink()]
+    back = [folder for name in (REPLACED, MOVING) if (folder := path / name).is_dir()]
+    for folder in (path, *back) if back else ():
+        of_others = (name for name in _content(folder) if not any(fnmatch(name, pattern) for pattern in names))
+        doubtful += [folder / name for name in of_others if not PARTIAL.fullmatch(name)]
+    if doubtful:
+        raise ValueError(
+            f"{path} holds what a killed command set aside, and {doubtful[0]}, which may be of others and would be "
+            "moved or removed: take it elsewhere, and start the command again."
+        )
 
 
 def _set_aside(path: Path) -> None:
@@ -322,13 +343,18 @@ def _drop_old(path: Path) -> None:
             _remove(path / DROPPED)
 
 
+def _is_folder(path: Path) -> bool:
+    """Test whether a path is a folder itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def _empty(path: Path) -> None:
     for name in _content(path):
         _remove(path / name)
 
 
 def _remove(item: Path) -> None:
-    if item.is_dir() and not item.is_symlink():
+    if _is_folder(item):
         shutil.rmtree(item)
     else:
         item.unlink(missing_ok=True)

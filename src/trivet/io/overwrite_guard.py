@@ -36,6 +36,11 @@ RUN_FOLDER = (
     "logs/tensorboard/*",
     *(f"logs/wandb{'/*' * depth}" for depth in range(1, 6)),
 )
+# What a run folder, or that of a cross-validation, holds.
+RUN_NAMES = (
+    *("config.toml", "metrics.csv", "record.json", "report.html", "noise.csv", "applied_decisions.csv", "cleaning.csv"),
+    *("checkpoints", "model", "model-last", "model-best", "embeddings", "logs", "folds.json", "folds.toml", "fold-*"),
+)
 FIGURE_FOLDER = ("figures/*.csv", "figures/*.svg", "figures/*.png")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,13 @@ class RunFolder:
             ValueError: if another process is writing it, or a file is where a folder should be, or the reverse.
         """
         with locked_folder(self.path, NAMES, what="a run", ended=self.ended):
+            for folder in (self.path, *(self.path / name for name in FOLDERS)):
+                for item in folder.iterdir() if folder.is_dir() else ():
+                    if item.is_symlink():
+                        raise ValueError(
+                            f"a run must hold its files itself: {item} is a link to {os.readlink(item)}, where others "
+                            "may be; put what it leads to in its place."
+                        )
             for names, right, kind in ((FILES, Path.is_file, "file"), (FOLDERS, Path.is_dir, "folder")):
                 for item in (self.path / name for name in names):
                     if item.exists() and not right(item):
@@ -127,7 +135,7 @@ class RunFolder:
             ValueError: if the folder holds no run.
         """
         path = Path(path)  # a str will do
-        recover(path)
+        recover(path, NAMES)
         if not (path / CONFIG).is_file():
             raise ValueError(f"a run folder must hold {CONFIG}: {path} does not; give the folder `trivet train` made.")
         return cls(path)

@@ -182,6 +182,9 @@ def work(sweep: Sweep, location: Location, data: Data, *, command: str = "", not
         command: what was typed, for the records.
         notify: called with a sentence for each trial that is told.
     """
+    links = sorted(item for item in location.folder.glob("*") if item.is_symlink())
+    if links:
+        raise ValueError(f"a sweep must hold its runs itself: {links[0]} is a link, where others may be; take it away.")
     with within_reach(location.url), open_study(location.url, sweep.config, location.name, make=False) as study:
         return Worker(sweep, location, study, data, command=command, notify=notify).work()
 

@@ -12,6 +12,7 @@ from trivet.commands.train.run import resume, train
 from trivet.config.plugins import settings_of
 from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
+from trivet.io.overwrite_guard import RUN_NAMES
 from trivet.reports.shared_records import Levels
 from trivet.training.components import check_before_data
 from trivet.training.config import RunConfig, resolved
@@ -22,7 +23,7 @@ WHAT = "a cross-validation"
 
 def is_cross_validation(path: Path) -> bool:
     """True if a folder holds the runs of a cross-validation."""
-    recover(path)
+    recover(path, RUN_NAMES)
     return (path / FOLDS_CONFIG).is_file()
 
 

@@ -85,7 +85,8 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
     """
     store = TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False)
     threads = max(1, (os.cpu_count() or 1) // size)
-    with _environment({"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": _loopback()}):
+    variables = {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": _loopback()}
+    with _environment(variables | {"PYTHONSAFEPATH": "1"}):  # no module of the current folder hides one of Python's
         begun = start_processes(  # type: ignore[no-untyped-call]
             _process, (size, store.port, action), nprocs=size, join=False, start_method="spawn"
         )
