@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -264,3 +265,84 @@ def test_labels_that_look_alike_are_noted_by_every_command(folder: Path, run_com
         if arguments[0] != "embed":
             assert "'ant' (4) and 'Ant ' (2)" in " ".join(out.split()), arguments[0]
     assert "&#39;Ant &#39; (2)" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+def open_question() -> str:
+    rows = [{"text": row["text"], "city": f"c{i % 5}", "mood": f"m{i % 3}"} for i, row in enumerate(ROWS)]
+    return written(Path("t.csv"), rows)
+
+
+def dates_only() -> str:
+    rows = [{"text": row["text"], "posted": f"2024-05-0{i % 9 + 1}"} for i, row in enumerate(ROWS)]
+    return written(Path("t.csv"), rows)
+
+
+def several_labels() -> str:
+    rows = [{"text": row["text"], "tags": f"{row['label']};{WORDS[i % 2]}"} for i, row in enumerate(ROWS)]
+    return written(Path("t.csv"), rows)
+
+
+def lists_of_labels() -> str:
+    return lines(Path("t.jsonl"), [{"text": row["text"], "tags": [row["label"], "x"]} for row in ROWS])
+
+
+def choices() -> str:
+    rows = [{"text": row["text"], "topic": json.dumps({"choices": [row["label"], "x"]})} for row in ROWS]
+    return written(Path("t.csv"), rows)
+
+
+# What makes the table -> what `init` asks, and the label that answers it, if one can.
+QUESTIONS: dict[Callable[[], str], tuple[str, str | None]] = {
+    open_question: (
+        "the column of labels must be named with --labels, as it is open which one is meant: t.csv has 'city' (5 "
+        "classes), 'mood' (3 classes).",
+        "mood",
+    ),
+    dates_only: ("as it is open which one is meant: t.csv has 'posted' (9 classes).", "posted"),
+    several_labels: ("t.csv has none (tags holds several labels in a cell, such as 'ant;ant'); add one", "tags"),
+    lists_of_labels: ("t.jsonl has none (tags holds lists, such as ['ant', 'x']); add one, or name it", None),
+    choices: ('topic holds several labels in a cell, such as \'{"choices": ["ant", "x"]}\'', "topic"),
+}
+
+
+@pytest.mark.parametrize("make", QUESTIONS, ids=lambda make: make.__name__)
+def test_what_is_open_is_asked_and_the_answer_is_taken(make: Callable[[], str], run_command: Call) -> None:
+    question, label = QUESTIONS[make]
+    path = make()
+    code, _, err = run_command("init", path)
+    assert code == 2
+    assert question in err
+    assert not Path("trivet.toml").exists()
+    if label is None:
+        code, _, err = run_command("init", path, "--labels", "tags")
+        assert (code, "must be one value in each row: 'tags' of t.jsonl holds lists" in err) == (2, True)
+        return
+    made = answer(run_command, "init", path, "--labels", label)
+    assert made["chosen"]["data"]["levels"] == [label]
+    if make in (several_labels, choices):
+        assert any("each cell counts as one class" in finding for finding in made["findings"])
+
+
+def test_a_sentence_offers_only_options_that_the_command_has(folder: Path, run_command: Call) -> None:
+    answer(run_command, "train", "--texts", written(folder / "t.csv", ROWS), "-o", "run", *FEW)
+    written(folder / "renamed.csv", [{"utterance": row["text"], "label": row["label"]} for row in ROWS])
+    written(folder / "gaps.csv", GAPS)
+    written(folder / "tags.csv", [{**row, "label": f"{row['label']};{WORDS[i % 2]}"} for i, row in enumerate(ROWS)])
+    lines(folder / "lists.jsonl", [{**row, "label": [row["label"], "x"]} for row in ROWS])
+    calls = {
+        "init": lambda path: [path],
+        "train": lambda path: ["--texts", path, "-o", "other"],
+        "audit": lambda path: [path],
+        "embed": lambda path: ["run", path, "-o", "e.parquet"],
+        "evaluate": lambda path: [path],
+        "diagnose": lambda path: [path],
+        "index": lambda path: [path, "-o", "index"],
+    }
+    refused = 0
+    for command, arguments in calls.items():
+        options = set(re.findall("--[a-z-]+", run_command(command, "--help")[1]))
+        for path in ("renamed.csv", "gaps.csv", "tags.csv", "lists.jsonl"):
+            code, _, err = run_command(command, *arguments(path))
+            refused += code
+            assert set(re.findall("--[a-z-]+", err)) <= options, (command, path, err)
+    assert refused >= 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,9 +18,7 @@ from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.datasets.vectors import VectorInputs, dataset_of
 from trivet.io.atomic_files import atomic_file
-from trivet.io.formats import open_rows
 from trivet.io.read_embeddings import TEXT, read_texts
-from trivet.io.table import listed
 from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
 from trivet.runtime.cache import cache_folder
 from trivet.runtime.fingerprint import fingerprint
@@ -140,11 +139,11 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
     Raises:
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
     """
+    read = partial(read_texts, path, text=config.text, others=True, remedy=f"call that of its texts {config.text!r}")
     try:
-        table = read_texts(path, text=config.text, others=True)
+        table = read()
     except ValueError:  # a column that nobody named may be at fault
-        _check_same_column(config, path)
-        table = read_texts(path, text=config.text, levels=(), others=True)
+        table = read(levels=())
     texts = list(table.texts or ())
     if tokenize is None:
         table = replace(table, embeddings=_encoded(texts, config, None if config.encoder else _unencoded(config)[0]))
@@ -166,18 +165,16 @@ def _ngrams(splits: Splits) -> Callable[[Sequence[str]], np.ndarray]:
     return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])
 
 
-def _check_same_column(config: TextsConfig, path: Path) -> None:
-    columns = open_rows(path, "texts").columns
-    if config.text not in columns:
-        raise ValueError(
-            f"texts must be in the column {config.text!r}, as those that the run was trained on: {path} has "
-            f"{listed(columns)}; call that of its texts {config.text!r}."
-        )
-
-
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
-    table = read_texts(config.path, text=config.text, levels=config.levels, others=True, skip_empty=config.skip_empty)
+    table = read_texts(
+        config.path,
+        text=config.text,
+        levels=config.levels,
+        others=True,
+        skip_empty=config.skip_empty,
+        remedy="set data.text to the one that holds the texts (trivet train --set data.text=COLUMN)",
+    )
     items = dataset_of(table, config.path, text=config.text, named=config.levels is not None)
     splits = make_splits(items, config, column_subsets(table.splits, config.path), config.path)
     return replace(splits, warnings=table.notes), list(table.texts or ())

@@ -121,7 +121,7 @@ def is_numeric(column: ColumnValues) -> bool:
 
 
 def _some(column: ColumnValues) -> list[str]:
-    return [str(value) for value in column.values[~column.missing][:FIRST].tolist()]
+    return [str(value) for value in column.values[np.flatnonzero(~column.missing)[:FIRST]].tolist()]
 
 
 def _mostly(pattern: re.Pattern[str], texts: Sequence[str]) -> bool:

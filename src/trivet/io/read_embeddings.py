@@ -84,6 +84,7 @@ def read_texts(
     split: str | None = None,
     others: bool = False,
     skip_empty: bool | None = None,
+    remedy: str = "name the one that holds the texts with --text",
 ) -> Vectors:
     """Read texts with their labels: csv with a line that names the columns, parquet, JSON lines, Hugging Face on disk.
 
@@ -91,6 +92,7 @@ def read_texts(
         text: the column that holds the texts; all others are as in `read_vectors`.
         levels, split, others: as in `read_vectors`.
         skip_empty: as in `read_vectors`, also the rows without a text.
+        remedy: what to do where the column of texts is called otherwise, for the error.
 
     Returns:
         What is known of each row, its text among it; the embeddings are `(N, 0)`, as none are made yet.
@@ -108,7 +110,7 @@ def read_texts(
         guess, _, _ = nearest(text, source.columns).partition("Allowed")
         raise ValueError(
             f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, source.columns))}; {guess}"
-            "name the one that holds the texts with --text, or for trivet train with --set data.text=COLUMN."
+            f"{remedy}."
         )
     if text in (levels or ()):
         raise ValueError(
