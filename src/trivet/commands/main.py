@@ -12,6 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
 from trivet.runtime.extras import missing
+from trivet.runtime.safe_read import panics
 from trivet.runtime.signals import LostError, ending_signals
 from trivet.runtime.terminal import message, prepare
 
@@ -60,13 +61,17 @@ def _loads_extension(frame: FrameType | None) -> bool:
 def _run(arguments: list[str], received: list[int]) -> int:
     named = NamedPaths(arguments)
     prepare()
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that are no UTF-8
+            return _print_error(f"names must be in UTF-8: got {argument!r}; rename it.", 2)
     try:
         import typer
 
         from trivet.commands.group import app
 
         try:
-            code = app(arguments, prog_name="trivet", standalone_mode=False)
+            with panics():
+                code = app(arguments, prog_name="trivet", standalone_mode=False)
         except typer.TyperException as error:
             return _print_error(f"{error.format_message()} See trivet --help.", error.exit_code)
         except typer.Abort:
@@ -102,6 +107,8 @@ def _explained(error: Exception) -> tuple[str, int]:
         return text, 1
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in text):
         return f"what is asked must fit into memory, and does not: {text}; ask for less, or give smaller files.", 2
+    if isinstance(error, RuntimeError) and text.startswith("Symlink loop"):  # up to Python 3.12
+        return f"a link must lead to a file or a folder, not to itself: {text}; remove it.", 2
     if isinstance(error, OverflowError):
         return f"numbers must be of a usual size: {text}; give a smaller one.", 2
     if isinstance(error, ValueError | OSError):

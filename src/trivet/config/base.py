@@ -311,7 +311,8 @@ def _locate(
             holder, choices = choices[key], {}
             continue
         if holder is not None and issubclass(holder, NamedConfig):
-            holder = holder.named(values.get("name", holder.model_fields["name"].default)) or holder
+            name = values.get("name", holder.model_fields["name"].default)
+            holder = (holder.named(name) if isinstance(name, str) else None) or holder
         values = values[key] if isinstance(values.get(key), Mapping) else {}
         path.append(key)
         field = holder.model_fields.get(key) if holder else None

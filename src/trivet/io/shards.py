@@ -32,7 +32,7 @@ VECTORS = "vectors.npy"
 SHARD_FILE = re.compile(r"part-(?P<number>[0-9]{5,})\.parquet")
 LOCKS = re.compile(r"\.lock|\..+\.trivet-lock")
 SHARD = b"trivet.shard"  # in the metadata of a parquet file: `ShardMark`
-ROWS_PER_SHARD = 65536
+ROWS_PER_SHARD, MOST_SHARDS = 65536, 10**6
 
 
 class Manifest(Record):
@@ -109,6 +109,8 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.read(read_json(path, "a list of shards"))
         if min(manifest.items, manifest.rows_per_shard, manifest.dimension) < 1:
             raise ValueError("it counts less than one")
+        if count_shards(manifest) > MOST_SHARDS:
+            raise ValueError(f"it counts {count_shards(manifest)} shards, and at most {MOST_SHARDS} are made")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must say what the shards beside it are: {error}; embed the items again.") from None
     return manifest

@@ -20,6 +20,7 @@ from trivet.runtime.safe_read import check_expanded
 
 LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
 BATCH = 16384  # rows that are decoded at once
+VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # many values may be one and the same part
 
 
 class ColumnValues(NamedTuple):
@@ -113,8 +114,7 @@ class DataTable:
         """
         if name not in self.types:
             raise ValueError(f"{kind} must be a column: {self.path} has no {name!r}; {nearest(name, self.names)}")
-        column = self.read(name)
-        return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        return _plain(self.path, self.read(name))
 
 
 def arrow_table(
@@ -130,6 +130,7 @@ def arrow_table(
         lines: as in `DataTable`.
     """
     check_columns(path, table.column_names)
+    check_expanded(path, 8 * table.num_rows * table.num_columns)  # some types take no room for any number of rows
     convert = values or arrow_column
     return DataTable(
         path,
@@ -203,9 +204,7 @@ def listed(names: Sequence[str]) -> str:
 
 def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues:
     """A column of any type that has texts."""
-    if pa.types.is_dictionary(column.type):
-        check_expanded(path, sum(map(_decoded, column.chunks)))
-        column = column.cast(column.type.value_type)
+    column = _plain(path, column)
     kind = column.type
     missing = column.is_null().to_numpy()
     if pa.types.is_floating(kind):
@@ -225,10 +224,29 @@ def arrow_column(path: Path, name: str, column: pa.ChunkedArray) -> ColumnValues
     return ColumnValues(values.astype(np.str_) if short else values, missing, short and is_text(kind))
 
 
-def _decoded(chunk: pa.DictionaryArray) -> float:
-    """The bytes of the texts that a chunk names by numbers."""
-    lengths = pc.fill_null(pc.binary_length(chunk.dictionary.cast(pa.large_string())), 0)
-    return float(pc.sum(lengths.take(chunk.indices.drop_null())).as_py() or 0)
+def _plain(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values themselves, where they are stored as numbers of different ones or as places in a text of all."""
+    with read_errors(path, path.suffix[1:]):
+        if pa.types.is_dictionary(column.type):
+            kind = column.type.value_type
+            lengths = [_lengths(chunk.dictionary).take(chunk.indices.drop_null()) for chunk in column.chunks]
+        elif kind := VIEWS.get(str(column.type)):
+            lengths = [_lengths(chunk) for chunk in column.chunks]
+        else:
+            return column
+    check_expanded(path, sum(pc.sum(chunk).as_py() or 0 for chunk in lengths))
+    return column.cast(kind)
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    """Bytes of each of some values; of nested ones at most."""
+    kind = values.type
+    if pa.types.is_nested(kind):
+        return pa.repeat(values.nbytes, len(values))
+    if str(kind) in VIEWS:  # 16 bytes each, of which the first four are the length
+        lengths = np.frombuffer(values.buffers()[1], np.int32)[::4][values.offset :][: len(values)]
+        return pa.array(lengths, mask=values.is_null().to_numpy(zero_copy_only=False))
+    return pc.fill_null(pc.binary_length(values.cast(pa.large_string()) if is_readable(kind) else values), 0)
 
 
 def is_text(kind: pa.DataType) -> bool:

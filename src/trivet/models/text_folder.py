@@ -12,10 +12,10 @@ from torch import nn
 
 from trivet.models.config import TEXT
 from trivet.models.text_settings import Pooling, TextNetworkConfig
-from trivet.models.tokens import Tokenizer
+from trivet.models.tokens import VOCABULARY, Tokenizer, check_ids
 from trivet.models.weights import reach_hub
 from trivet.runtime.extras import load
-from trivet.runtime.safe_read import read_json
+from trivet.runtime.safe_read import panics, read_json
 from trivet.runtime.text import abbreviated
 
 REASON_LENGTH = 200  # characters of what a library says of an error
@@ -115,7 +115,7 @@ def _pooling(name: str, config: Mapping[str, Any]) -> Pooling:
     )
 
 
-def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: str) -> Tokenizer:
+def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: str, vocabulary: int) -> Tokenizer:
     """The tokenizer of a folder, for texts of `max_tokens`: None for what it takes, but at most 512.
 
     Raises:
@@ -124,11 +124,15 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
     library = load("transformers")
     with quiet(library):
         try:
-            tokenizer = library.AutoTokenizer.from_pretrained(
-                str(folder.transformer), local_files_only=True, trust_remote_code=False
-            )
-            # A copy, which is changed.
-            rules = load("tokenizers").Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+            for file in ("tokenizer.json", "vocab.json"):
+                if (folder.transformer / file).is_file():
+                    check_ids(folder.transformer / file)
+            with panics():
+                tokenizer = library.AutoTokenizer.from_pretrained(
+                    str(folder.transformer), local_files_only=True, trust_remote_code=False
+                )
+                # A copy, which is changed.
+                rules = load("tokenizers").Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         except Exception as error:  # the library raises many kinds
             raise _broken(folder, "tokenizer", error) from None
     if folder.lower:
@@ -136,7 +140,7 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
         first = normalizers.Lowercase()
         rules.normalizer = first if rules.normalizer is None else normalizers.Sequence([first, rules.normalizer])
     length = max_tokens or min(LONGEST, int(tokenizer.model_max_length))
-    return Tokenizer(rules, max_tokens=length, prefix=prefix)
+    return Tokenizer(rules, max_tokens=length, prefix=prefix, vocabulary=vocabulary)
 
 
 def architecture(values: Mapping[str, Any]) -> Any:
@@ -227,7 +231,12 @@ def open_text(config: TextNetworkConfig) -> TextSource:
             raise _broken(folder, "configuration", error) from None
     width = int(shape.hidden_size)
     prefix = folder.prefix if config.prefix is None else config.prefix
-    tokenizer = read_text_tokenizer(folder, max_tokens=config.max_tokens or folder.max_tokens, prefix=prefix)
+    tokenizer = read_text_tokenizer(
+        folder,
+        max_tokens=config.max_tokens or folder.max_tokens,
+        prefix=prefix,
+        vocabulary=getattr(shape, "vocab_size", VOCABULARY),
+    )
     here = Path(folder.name).expanduser()
     resolved = {
         "name": TEXT + (str(here.resolve()) if here.is_dir() else folder.name),

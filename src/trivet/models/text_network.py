@@ -19,7 +19,7 @@ from trivet.models.heads import make_head
 from trivet.models.inputs import Items
 from trivet.models.text_folder import architecture, briefly, open_text, read_network, without_pooler
 from trivet.models.text_settings import Pooling, TextNetworkConfig
-from trivet.models.tokens import Tokenize, Tokenizer, read_tokenizer
+from trivet.models.tokens import VOCABULARY, Tokenize, Tokenizer, read_tokenizer
 from trivet.runtime.extras import load
 from trivet.runtime.safe_read import read_json
 
@@ -278,5 +278,10 @@ def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
         raise ValueError(
             f"{file} must be the configuration of a transformer ({briefly(error)}); save the model again."
         ) from None
-    tokenizer = read_tokenizer(folder / TOKENIZER, max_tokens=config.max_tokens or 1, prefix=config.prefix or "")
+    tokenizer = read_tokenizer(
+        folder / TOKENIZER,
+        max_tokens=config.max_tokens or 1,
+        prefix=config.prefix or "",
+        vocabulary=getattr(shape, "vocab_size", VOCABULARY),
+    )
     return _assemble(config, without_pooler(network).float(), tokenizer)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from trivet.runtime.extras import load
+from trivet.runtime.safe_read import panics, read_json
 
+VOCABULARY = 2**24  # most tokens of a network; the library makes lists up to the largest id
 ENDED = -1  # in place of a token, where a text of the batch has ended
 
 
@@ -48,28 +50,30 @@ class Tokenizer:
 
     Args:
         rules: a `tokenizers.Tokenizer`; it is changed.
+        vocabulary: how many tokens the network knows.
     """
 
-    def __init__(self, rules: Any, *, max_tokens: int, prefix: str = "") -> None:
+    def __init__(self, rules: Any, *, max_tokens: int, prefix: str = "", vocabulary: int = VOCABULARY) -> None:
         rules.no_padding()
         rules.no_truncation()
-        around = len(rules.encode("").ids)
+        self.rules, self.max_tokens, self.prefix, self.vocabulary = rules, max_tokens, prefix, vocabulary
+        around = len(self._encoded("").ids)
         if max_tokens <= around:
             raise ValueError(
                 f"model.max_tokens must leave room for a token beside the {around} that begin and end each text: got "
                 f"{max_tokens}; raise it."
             )
         rules.enable_truncation(max_tokens)
-        self.rules, self.max_tokens, self.prefix = rules, max_tokens, prefix
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """The tokens of the texts.
 
         Raises:
-            ValueError: if the tokenizer knows nothing of a text.
+            ValueError: if the tokenizer knows nothing of a text, fails over it, or gives a token that the network does
+                not have.
         """
         # One by one: the library's own batches start threads, and workers that are forked afterwards would say so.
-        encoded = [self.rules.encode(self.prefix + text) for text in texts]
+        encoded = [self._encoded(self.prefix + text) for text in texts]
         ids = [np.array(encoding.ids, np.int32) for encoding in encoded]
         cut = sum(bool(encoding.overflowing) for encoding in encoded)
         nothing = [i for i, encoding in enumerate(ids) if len(encoding) == 0]
@@ -81,22 +85,56 @@ class Tokenizer:
         starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         return Tokens(np.concatenate(ids) if ids else np.empty(0, np.int32), starts, self.max_tokens, cut)
 
+    def _encoded(self, text: str) -> Any:
+        try:
+            with panics():
+                encoding = self.rules.encode(text)
+        except Exception as error:  # the library raises no kind of its own
+            raise ValueError(
+                f"the tokenizer must take every text: it cannot take {text[:40]!r} ({' '.join(str(error).split())}); "
+                f"{'leave it out, or ' if text else ''}use another network."
+            ) from None
+        if max(encoding.ids, default=0) >= self.vocabulary:
+            raise ValueError(
+                f"the tokenizer must give ids below {self.vocabulary}, the vocabulary of the network: {text[:40]!r} "
+                f"has {max(encoding.ids)}; save both from one model again."
+            )
+        return encoding
+
     def to_json(self) -> str:
         """The whole tokenizer, as `tokenizer.json` holds it."""
         text: str = self.rules.to_str()
         return text
 
 
-def read_tokenizer(file: Path, *, max_tokens: int, prefix: str) -> Tokenizer:
+def check_ids(file: Path) -> None:
+    """Check the ids of a `tokenizer.json`, or a `vocab.json`, before the library makes lists up to the largest.
+
+    Raises:
+        ValueError: if it is no JSON, or one is beyond those of any network.
+    """
+    values = read_json(file, "a tokenizer")
+    model, added = (values.get("model"), values.get("added_tokens")) if isinstance(values, dict) else (None, None)
+    vocabularies = [values, model.get("vocab") if isinstance(model, dict) else None]
+    vocabularies += added if isinstance(added, list) else []
+    numbers = [number for each in vocabularies if isinstance(each, dict) for number in each.values()]
+    largest = max((number for number in numbers if isinstance(number, int)), default=0)
+    if largest >= VOCABULARY:
+        raise ValueError(f"it has the id {largest}, and a network has at most {VOCABULARY} tokens")
+
+
+def read_tokenizer(file: Path, *, max_tokens: int, prefix: str, vocabulary: int = VOCABULARY) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`.
 
     Raises:
         ValueError: if the file is no tokenizer.
     """
     try:
-        rules = load("tokenizers").Tokenizer.from_file(str(file))
+        check_ids(file)
+        with panics():
+            rules = load("tokenizers").Tokenizer.from_file(str(file))
     except ModuleNotFoundError:
         raise
     except Exception as error:  # the library raises no kind of its own
         raise ValueError(f"{file} must be a tokenizer: {' '.join(str(error).split())}; save the model again.") from None
-    return Tokenizer(rules, max_tokens=max_tokens, prefix=prefix)
+    return Tokenizer(rules, max_tokens=max_tokens, prefix=prefix, vocabulary=vocabulary)

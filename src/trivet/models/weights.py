@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from trivet.runtime.safe_read import check_expanded
 from trivet.runtime.text import abbreviated
 
 WRAPPED = ("state_dict", "model_state_dict", "model")  # entries of a torch file that hold the weights
@@ -35,11 +37,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of one of torch that holds nothing but tensors, numbers and texts.
 
     Raises:
-        ValueError: if it is not there, is none, or holds no tensors.
+        ValueError: if it is not there, is none, holds no tensors, or expands to far more than it holds.
     """
     if not path.is_file():
         what = "is none" if path.exists() else "does not exist"
         raise ValueError(f"model.weights must be a file of weights: got {path}, which {what}; check the path.")
+    sizes: list[int] = []
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as archive:  # it may be none, or broken: see below
+        sizes = [member.file_size for member in archive.infolist()]
+    check_expanded(path, sum(sizes))
     try:
         safe = path.suffix == ".safetensors"
         content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
@@ -49,14 +55,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"weights must be a safetensors file, or a torch file that holds tensors only: {path} cannot be read "
             f"({type(error).__name__}: {reason}); save a state_dict again."
         ) from None
-    while isinstance(content, Mapping) and (
-        inner := next((key for key in WRAPPED if isinstance(content.get(key), Mapping)), None)
-    ):
-        content = content[inner]
+    for _ in WRAPPED:  # one in the other; a file may hold one that holds itself
+        inner = [key for key in WRAPPED if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)]
+        content = content[inner[0]] if inner else content
     named = content.items() if isinstance(content, Mapping) else ()
-    tensors = {key: value for key, value in named if isinstance(value, Tensor)}
+    tensors = {key: value for key, value in named if isinstance(key, str) and isinstance(value, Tensor)}
     if not tensors:
         raise ValueError(f"a file of weights must hold tensors by name: {path} holds none; save a state_dict.")
+    special = [key for key, value in tensors.items() if value.layout != torch.strided or value.is_meta]
+    special += [key for key, value in tensors.items() if value.is_quantized]
+    if special:
+        raise ValueError(
+            f"a file of weights must hold plain tensors: {abbreviated(special, LISTED)} of {path} are sparse, "
+            "quantized or without values; save a state_dict of plain ones."
+        )
+    check_expanded(path, sum(value.numel() * value.element_size() for value in tensors.values()))
     return tensors
 
 
@@ -75,10 +88,17 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> s
         for name, value in matched.items()
         if value.shape != state[name].shape
     ]
-    broken = [name for name, value in matched.items() if value.is_floating_point() and not bool(value.isfinite().all())]
+    others = [
+        f"{name} is {value.dtype} where {state[name].dtype} belongs"
+        for name, value in matched.items()
+        if value.is_floating_point() != state[name].is_floating_point()
+    ]
+    fitting = {} if misfits else matched  # shapes before values
+    broken = [name for name, value in fitting.items() if value.is_floating_point() and not bool(value.isfinite().all())]
     problems = (
         (missing, f"{len(missing)} of its {len(state)} tensors are missing"),
         (misfits, f"{len(misfits)} are of another shape"),
+        (others, f"{len(others)} are of another type"),
         (broken, f"{len(broken)} hold NaN or infinity"),
     )
     texts = [f"{what} ({abbreviated(names, LISTED)})" for names, what in problems if names]

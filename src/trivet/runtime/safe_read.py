@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,14 +38,25 @@ def check_expanded(path: Path, size: float) -> None:
         size: in bytes.
 
     Raises:
-        ValueError: if it is above 1 GiB and above 100 times the size of the file.
+        ValueError: if it is above 1 GiB and above 100 times the size of the file, or of all files of the folder.
     """
-    stored = path.stat().st_size
+    stored = sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")))
     if size > EXPANDED and size > RATIO * stored:
         raise ValueError(
             f"a file must not stand for far more than it holds: {path} has {stored} bytes and expands to {size:.3g}; "
-            "save it without compression, or as an .npy file."
+            "save it without compression."
         )
+
+
+@contextmanager
+def panics() -> Iterator[None]:
+    """Raise ValueError where a library written in Rust panics, which else ends the process as no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from None
 
 
 def read_text(path: Path, what: str, largest: int = LARGEST) -> str:
