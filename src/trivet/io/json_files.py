@@ -33,6 +33,8 @@ def json_lines_table(path: Path) -> DataTable:
     """
     check_regular(path, "a table")
     with read_errors(path, "JSON lines"), path.open("rb") as file:
+        _check_objects(file)
+        file.seek(0)
         table = _parsed(file)
     accepted = _accepted(path, table)
     return arrow_table(path, _labelled(table.take(accepted)), lines=cache(lambda: _lines(path)[accepted]))
@@ -74,6 +76,13 @@ def _parsed(file: BinaryIO) -> pa.Table:
             known = member.name in table.column_names
             table = table.append_column(f"{name}.{member.name}" if known else member.name, column)
     return table
+
+
+def _check_objects(file: BinaryIO) -> None:
+    """ValueError unless each line begins an object: pyarrow ends the process over some other values."""
+    for number, line in enumerate(file, start=1):
+        if line.strip() and not line.lstrip().startswith(b"{"):
+            raise ValueError(f"line {number} is no object in braces")
 
 
 def _accepted(path: Path, table: pa.Table) -> Integers:
