@@ -47,13 +47,13 @@ def _read_split(path: Path) -> pa.Table:
     files = _json(path / STATE).get("_data_files")
     if not isinstance(files, list) or not files:
         raise ValueError(f"{path / STATE} must list the arrow files of the data set; save it again.")
-    parts = []
+    paths = []
     for file in files:
         if not isinstance(file, dict) or not isinstance(file.get("filename"), str):
             raise ValueError(f"{path / STATE} must name each arrow file; save the data set again.")
-        parts.append(path / Path(file["filename"]).name)  # in the folder itself, whatever the name says
-    _check_different(path / STATE, parts)
-    tables = [_read_part(part) for part in parts]
+        paths.append(path / Path(file["filename"]).name)  # in the folder itself, whatever the name says
+    _check_different(path / STATE, paths)
+    tables = [_read_file(file) for file in paths]
     with read_errors(path, "Hugging Face data set"):
         table = pa.concat_tables(tables)
     features = _json(path / INFO).get("features") if (path / INFO).is_file() else None
@@ -71,7 +71,7 @@ def _check_different(path: Path, names: Sequence[object]) -> None:
         raise ValueError(f"{path} must name each part of the data set once: it names one twice; save it again.")
 
 
-def _read_part(path: Path) -> pa.Table:
+def _read_file(path: Path) -> pa.Table:
     """The rows of an arrow file, mapped, of which every value is checked to be one."""
     with read_errors(path, "arrow"):
         check_regular(path, "a part of a data set")
@@ -93,11 +93,11 @@ def _expanded(message: pa.ipc.Message) -> int:
     """
     content = memoryview(message.metadata)
 
-    def number(form: str, place: int) -> int:
-        return int(struct.unpack_from(form, content, place)[0])
+    def number(form: str, offset: int) -> int:
+        return int(struct.unpack_from(form, content, offset)[0])
 
     def entry(table: int, index: int) -> int:
-        """The place of what an entry of a table points at, or 0 if it is left out."""
+        """The offset of what an entry of a table points at, or 0 if it is left out."""
         entries = table - number("<i", table)
         offset = number("<H", entries + 4 + 2 * index) if 4 + 2 * index < number("<H", entries) else 0
         return table + offset + number("<I", table + offset) if offset else 0
@@ -108,8 +108,8 @@ def _expanded(message: pa.ipc.Message) -> int:
     if message.type == "schema" or not entry(batch, 3):
         return 0
     buffers = entry(batch, 2)
-    places = [buffers + 4 + 16 * index for index in range(number("<I", buffers))]
-    starts = [number("<q", place) for place in places if number("<q", place + 8)]  # those that are not empty
+    offsets = [buffers + 4 + 16 * index for index in range(number("<I", buffers))]
+    starts = [number("<q", offset) for offset in offsets if number("<q", offset + 8)]  # those that are not empty
     return sum(int.from_bytes(message.body[start : start + 8], "little", signed=True) for start in starts)
 
 
