@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from trivet.datasets.inputs import FileInputs
 from trivet.datasets.vectors import VectorInputs
 from trivet.io.image_file import Source
 from trivet.runtime.arrays import Integers
-from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.text import abbreviated, counted
 
 LONGEST = 60  # characters of a text in a message
@@ -63,35 +63,34 @@ def file_keys(sources: Sequence[Source]) -> list[Hashable]:
 
     Only files of equal size are opened, and only those that also agree in their middle are read.
     """
-    keys: list[Hashable] = [_size(source) for source in sources]
-    for closer in (_middle, _bytes):
+    keys: list[Hashable] = [
+        source.stat().st_size if isinstance(source, Path) and source.is_file() else -1 for source in sources
+    ]
+    for most in (SAMPLE, -1):
         often = Counter(keys)
-        keys = [(key, closer(source)) if often[key] > 1 else key for key, source in zip(keys, sources, strict=True)]
+        keys = [(key, _digest(file, most)) if often[key] > 1 else key for key, file in zip(keys, sources, strict=True)]
     return keys
 
 
-def _size(source: Source) -> Hashable:
-    return source.stat().st_size if isinstance(source, Path) and source.is_file() else -1
-
-
-def _middle(source: Source) -> Hashable:
-    if not isinstance(source, Path):
-        return b""
+def _digest(source: Source, most: int) -> Hashable:
+    """Digest of at most so many bytes from the middle of a file; of all, if `most` is -1 or it is in a larger one."""
     try:
+        if not isinstance(source, Path):
+            return hashlib.blake2b(source.read(), digest_size=16).digest()  # type: ignore[union-attr]  # else: as broken
         with source.open("rb") as file:
-            file.seek(source.stat().st_size // 2)
-            return file.read(SAMPLE)
-    except OSError:
-        return object()
-
-
-def _bytes(source: Source) -> Hashable:
-    try:
-        if isinstance(source, Path):
-            return file_fingerprint(source)
-        return hashlib.sha256(source.read()).hexdigest() if hasattr(source, "read") else object()
+            if most >= 0:
+                file.seek(source.stat().st_size // 2)
+            return hashlib.blake2b(file.read(most), digest_size=16).digest()
     except Exception:  # a damaged archive makes zipfile and zlib raise many kinds
         return object()
+
+
+class KeyedItems(NamedTuple):
+    """Items with their `content_keys`, what they are called in a message, and their class names."""
+
+    keys: Sequence[Hashable]
+    names: Sequence[str]
+    classes: Sequence[str]
 
 
 def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, ...]:
@@ -102,63 +101,38 @@ def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, 
     Args:
         texts: as in `content_keys`.
     """
-    datasets = {"": splits.train, **splits.evaluation}
-    inputs = splits.train.inputs
+    inputs, level = splits.train.inputs, splits.level
     large = isinstance(inputs, VectorInputs) and inputs.vectors.nbytes > COMPARED
     if not isinstance(inputs, RowInputs) or (large and not texts):
         return ()
-    keys = content_keys(list(datasets.values()), texts=texts)
-    ends = np.cumsum([len(items) for items in datasets.values()]).tolist()
-    labels = {split: _class_names(items, splits.level) for split, items in datasets.items()}
-    messages = []
-    for (split, items), start, end in list(zip(datasets.items(), [0, *ends], ends, strict=False))[1:]:
-        message = equal_pairs(
-            (keys[start:end], items.ids, labels[split]),
-            (keys[: ends[0]], splits.train.ids, labels[""]),
-            "training item",
-            [str(items.show(i)) for i in range(len(items))] if texts else None,
-        )
-        if message:
-            messages.append(
-                f"{split}: {message} A network knows them by heart: leave them out of one part to measure what it "
-                "makes of others."
-            )
-    return tuple(messages)
+    keys = iter(content_keys([splits.train, *splits.evaluation.values()], texts=texts))
+
+    def keyed(items: Dataset, names: Sequence[str]) -> KeyedItems:
+        classes = [items.names[level][label] for label in items.labels[level].tolist()]
+        return KeyedItems([*islice(keys, len(items))], names, classes)
+
+    trained = keyed(splits.train, splits.train.ids)
+    messages = {}
+    for split, items in splits.evaluation.items():
+        names = [str(items.show(i)) for i in range(len(items))] if texts else items.ids
+        messages[split] = equal_pairs(keyed(items, names), trained, "training item")
+    advice = "A network knows them by heart: leave them out of one part to measure what it makes of others."
+    return tuple(f"{split}: {message} {advice}" for split, message in messages.items() if message)
 
 
-def _class_names(items: Dataset, level: str) -> list[str]:
-    return [items.names[level][label] for label in items.labels[level].tolist()]
-
-
-def equal_pairs(
-    items: tuple[Sequence[Hashable], Sequence[str], Sequence[str]],
-    others: tuple[Sequence[Hashable], Sequence[str], Sequence[str]],
-    what: str,
-    texts: Sequence[str] | None = None,
-) -> str:
-    """A sentence on how many items equal one of others, with the first of them; empty where none does.
-
-    Args:
-        items, others: keys as of `content_keys`, ids and class names.
-        what: an item of the others is.
-        texts: to show in place of ids of the items.
-    """
-    first: dict[Hashable, int] = {}
-    classes: dict[Hashable, set[str]] = {}
-    for i, (key, name) in enumerate(zip(others[0], others[2], strict=True)):
-        first.setdefault(key, i)
-        classes.setdefault(key, set()).add(name)
-    equal = [i for i, key in enumerate(items[0]) if key in first]
+def equal_pairs(items: KeyedItems, others: KeyedItems, what: str) -> str:
+    """A sentence on how many items equal one of others, each of which is `what`; empty where none does."""
+    known: dict[Hashable, dict[str, int]] = {}  # of each class the first
+    for i, (key, name) in enumerate(zip(others.keys, others.classes, strict=True)):
+        known.setdefault(key, {}).setdefault(name, i)
+    equal = [(i, known[key]) for i, key in enumerate(items.keys) if key in known]
     if not equal:
         return ""
-    torn = sum(items[2][i] not in classes[items[0][i]] for i in equal)
-    examples = [_short(items[1][i] if texts is None else texts[i]) for i in equal[:LISTED]]
-    pairs = [f"{text} ({what} {others[1][first[items[0][i]]]})" for text, i in zip(examples, equal, strict=False)]
+    torn = sum(items.classes[i] not in twins for i, twins in equal)
+    pairs = [f"{_short(items.names[i])} ({what} {others.names[min(twins.values())]})" for i, twins in equal]
     more = f", {torn} of them of another class" if torn else ""
-    return (
-        f"{len(equal):,} of {counted(len(items[0]), 'item')} {'equals' if len(equal) == 1 else 'equal'} a {what}"
-        f"{more}: {abbreviated([*pairs, *map(str, equal[LISTED:])], LISTED)}."
-    )
+    start = f"{len(equal):,} of {counted(len(items.keys), 'item')} {'equals' if len(equal) == 1 else 'equal'} a {what}"
+    return f"{start}{more}: {abbreviated(pairs, LISTED)}."
 
 
 def _short(text: str) -> str:

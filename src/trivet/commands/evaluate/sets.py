@@ -10,7 +10,7 @@ import numpy as np
 
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
-from trivet.datasets.equal_items import COMPARED, equal_pairs, row_keys
+from trivet.datasets.equal_items import COMPARED, KeyedItems, equal_pairs, row_keys
 from trivet.datasets.splitting import TRAIN
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
@@ -302,7 +302,8 @@ def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list
     for start, items, known, what in pairs:
         if max(items.embeddings.nbytes, known.embeddings.nbytes) <= COMPARED:
             first, second = (
-                (row_keys(side.embeddings), side.names(), side.labels[level].tolist()) for side in (items, known)
+                KeyedItems(row_keys(side.embeddings), side.names(), side.labels[level].tolist())
+                for side in (items, known)
             )
             if message := equal_pairs(first, second, what):
                 messages.append(f"{start}{message} Equal ones are found first: leave out those that are the same item.")
