@@ -19,6 +19,7 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.knn.hard_negatives import hard_negatives
 from trivet.knn.index import build_index
 from trivet.label_noise import by_transition, symmetric
+from trivet.samplers import CrossBatchMemory
 
 SOURCE = Path(str(trivet.__file__)).parent
 TESTS = Path(__file__).parent
@@ -228,6 +229,7 @@ ELSEWHERE = {  # what a message calls -> the test that does it, or why none can
     "tokens": "tests/models/test_text_network.py::test_the_embedding_is_the_pooled_vector_of_each_text_alone",
     "loss": "how a loss is called, not what to do",
     "save": "Matlab is not there to run it",
+    "savez": "tests/commands/test_mistakes.py::files",
     "to_json": "pandas is not there; files as it writes them are read in tests/commands/test_table_forms.py",
     "trusted_code": "tests/test_plugins.py::test_code_of_others_runs_only_if_it_is_trusted",
 }
@@ -274,3 +276,37 @@ def _options(name: str) -> Iterator[str]:
     for each in (command, *getattr(command, "commands", {}).values()):
         for option in each.params:
             yield from (*option.opts, *option.secondary_opts)
+
+
+OPTION = re.compile(r"(\w+) ?= ?('[\w-]+'|True|False|\d+)")
+KEYWORDS: list[tuple[Callable[..., object], dict[str, Any]]] = [
+    (trivet.TripletLoss, {"soft_margin": 1.0}),
+    (trivet.TripletLoss, {"reduction": "objective", "negatives": "hard"}),
+    (lambda **options: trivet.mine(POINTS * 3, NUMBERS, **options), {"negatives": "distance-weighted"}),
+    (lambda **options: trivet.TripletLoss(negatives="distance-weighted", **options)(POINTS * 3, NUMBERS), {}),
+    (lambda **options: memory_of(**options).add(POINTS, NUMBERS, NUMBERS), {"embedding_dim": 3}),
+]
+
+
+def memory_of(**options: Any) -> CrossBatchMemory:
+    return CrossBatchMemory(size=8, **options)
+
+
+@pytest.mark.parametrize("case", range(len(KEYWORDS)))
+def test_options_in_an_error_of_python_work_when_they_are_set(case: int) -> None:
+    call, options = KEYWORDS[case]
+    with pytest.raises(ValueError, match="=") as error:
+        call(**options)
+    remedy = str(error.value).partition(": got ")[2].partition("; ")[2]
+    found = OPTION.findall(remedy) or OPTION.findall(str(error.value))
+    advised = {name: ast.literal_eval(value) for name, value in found}
+    assert advised
+    call(**{**options, **advised})
+
+
+def test_labels_without_a_level_are_given_one() -> None:
+    for measure in (metrics.evaluate, metrics.retrieve_levels):
+        for labels in (NUMBERS, NAMES, {}):
+            with pytest.raises(ValueError, match=re.escape("give {'class': labels}")):
+                measure(ROWS, labels)
+        measure(ROWS, {"class": NUMBERS}, measures=["recall@1"])
