@@ -307,11 +307,11 @@ def test_texts_beside_vectors(run_command: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("[0.1, 0.2, oops]", r"row 3 \(counted from 0\) has 'oops' in '\[0\.1, 0\.2, oops\]'; correct it"),
+        ("[0.1, 0.2, oops]", r"(line 5|row 3 counted from 0) has 'oops' in '\[0\.1, 0\.2, oops\]'; correct it"),
         ("[0.1 0.2 ... 0.7 0.8]", r"has '\.\.\.' in .*write lists with \.tolist\(\), as numpy leaves out the middle"),
-        ("[0.1, 0.2]", r"row 3 has 2 values, row 0 has 8; embed all rows with one model"),
-        ("", r"row 3 \(counted from 0\) has no value in column 'embedding'; drop the row"),
-        ("[]", r"row 3 \(counted from 0\) has '' in '\[\]'; correct it"),
+        ("[0.1, 0.2]", r"(line 5|row 3 counted from 0) has 2 values, the first row has 8; embed all rows with"),
+        ("", r"(line 5|row 3 counted from 0) has no value in column 'embedding'; drop the row"),
+        ("[]", r"(line 5|row 3 counted from 0) has '' in '\[\]'; correct it"),
         ("n/a", "has 'n/a' in 'n/a'; correct it"),
     ],
 )
@@ -322,6 +322,30 @@ def test_a_cell_that_is_no_list_is_named(ending: str, cell: str, message: str, t
     make = cells(str) if ending == "csv" else parquet("embedding", list)
     with pytest.raises(ValueError, match=message):
         read_vectors(make(tmp_path, np.array(texts, object)))
+
+
+@pytest.mark.parametrize(
+    "make", [cells(as_list), cells(as_list, "tsv", "\t"), numbered(str, index=True), npz("x"), npy()]
+)
+def test_decisions_are_applied_to_a_file_of_vectors(make: Any, run_command: Call, tmp_path: Path) -> None:
+    file = make(tmp_path)
+    (tmp_path / "decisions.csv").write_text("id,decision,label\n3,relabel,kind 0\n5,drop,\n")
+    new = tmp_path / f"new{file.suffix}"
+    code, _, err = run_command("audit", file, "--apply", tmp_path / "decisions.csv", "-o", new)
+    assert code == 0, err
+    read = read_vectors(new)
+    assert read.labels["label"].tolist() == [*LABELS[:3], "kind 0", LABELS[4], *LABELS[6:]]
+    np.testing.assert_allclose(read.embeddings, np.delete(VALUES, 5, axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "cell", ["[1] in 1.5 m", "(555) 123-4567", "[INFO] 0.5", "{1.5, 2.5} l", "0.5 1.5 of 2.5 3.5", "1.5, 2.5"]
+)
+def test_texts_with_numbers_are_no_vectors(cell: str, tmp_path: Path) -> None:
+    file = cells(lambda row: f"{cell} {row[0]:.0f}" if cell[-1] != "5" else cell)(tmp_path)
+    with pytest.raises(ValueError, match="must hold the embeddings as lists of numbers"):
+        read_vectors(file)
+    assert read_texts(file, text="embedding").texts
 
 
 def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]
 
 def _text(field: bytes, delimiter: str, encoding: str) -> str:
     """Parse one field."""
-    return next(csv.reader([field.decode(encoding)], delimiter=delimiter), [""])[0]
+    return (next(csv.reader([field.decode(encoding)], delimiter=delimiter), None) or [""])[0]
 
 
 def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,10 @@ MANY = 8  # whole numbers of a row, below which they are a box, a date or levels
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = rf"(?:{_NUMBER}|(?i:nan|[+-]?inf))"
 _BETWEEN = r"(?:\s*[,;]\s*|\s+)"
-# A list in brackets, of which the first numbers are looked at; or four numbers and more without, with decimals.
-_BRACKETED = rf"^\s*(?:tensor\(|array\()?[\[({{]\s*{_VALUE}(?:{_BETWEEN}{_VALUE}|\s*[\])}}])"
+# A list in brackets, also cut as numpy does; or four numbers and more without brackets, with decimals.
+_BRACKETED = (
+    rf"^\s*(?:tensor\(|array\()?[\[({{]\s*{_VALUE}(?:{_BETWEEN}(?:{_VALUE}|\.\.\.))*\s*[\])}}](?:,\s*d[^)]*)?\)?\s*$"
+)
 _BARE = rf"^\s*{_VALUE}(?:{_BETWEEN}{_VALUE}){{3,}}\s*$"
 _DECIMAL = r"[0-9]?\.[0-9]|[0-9]\.|[0-9][eE][+-]?[0-9]"
 _AROUND = r"^(?:tensor|array)\(|,\s*d(?:type|evice)=.*\)$|\)$"
@@ -89,7 +92,7 @@ def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names
     if len(meant) > 1:
         raise ValueError(
             f"{path} holds vectors in {listed(meant)}, of which one must be meant: choose it with --embedding, such as "
-            f"--embedding {meant[0]} {_SETTING.format('embedding')}."
+            f"--embedding {shlex.quote(meant[0])} {_SETTING.format('embedding')}."
         )
     return meant[0]
 
@@ -276,7 +279,7 @@ def _no_number(table: DataTable, name: str, start: int, rows: list[list[str]], t
         "write lists with .tolist(), as numpy leaves out the middle of long arrays" if "..." in value else "correct it"
     )
     return ValueError(
-        f"each {name!r} of {table.path} must be a list of numbers: row {start + row} (counted from 0) has {value!r} in "
+        f"each {name!r} of {table.path} must be a list of numbers: {_where(table, start + row)} has {value!r} in "
         f"{texts[row].as_py()[:40]!r}; {what}."
     )
 
@@ -290,8 +293,8 @@ def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: i
     wrong = np.flatnonzero(lengths != dimension)
     if len(wrong):
         raise ValueError(
-            f"the embeddings of {table.path} must have the same length: row {start + wrong[0]} has {lengths[wrong[0]]} "
-            f"values, row 0 has {dimension}; embed all rows with one model."
+            f"the embeddings of {table.path} must have the same length: {_where(table, start + int(wrong[0]))} has "
+            f"{lengths[wrong[0]]} values, the first row has {dimension}; embed all rows with one model."
         )
     values = lists.flatten()
     _check_no_null(table, name, start, values, per_row=dimension)
@@ -344,11 +347,15 @@ def _numbered_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimensio
     return np.stack(numbers, axis=1)
 
 
+def _where(table: DataTable, row: int) -> str:
+    return table.where(np.array([row]))
+
+
 def _check_no_null(table: DataTable, name: str, start: int, values: pa.Array, *, per_row: int = 1) -> None:
     if values.null_count:
         row = start + values.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
         raise ValueError(
-            f"the embeddings of {table.path} must be complete: row {row} (counted from 0) has no value in column "
+            f"the embeddings of {table.path} must be complete: {_where(table, int(row))} has no value in column "
             f"{name!r}; drop the row, or embed it again."
         )
 
