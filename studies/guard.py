@@ -23,7 +23,7 @@ second test, `later`, is of other tasks and settings, among them a sentence enco
 It, too, was written down before any of its runs was trained; 37 of the 64 are expected to be harmed or to collapse. The
 results of both are under "before". Then the rules were written anew, for other reasons than these runs; those of small
 networks were trained again; and `odd`, ten runs that look like faults and are expected to be healthy, was written down.
-The earlier benchmark is `gauntlet.py`.
+The rule by halves of the probe came after all of these. The earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations
@@ -992,7 +992,9 @@ def report(results: Mapping[str, Any]) -> str:
         "judged once; those of EfficientNet, ResNet-18 and MiniLM were not. The odd runs, expected to be healthy, were "
         "written down before they were trained. One rule was taken out after that, for what it did here: recall@1 that "
         "never was better than chance was called harm, in 8 runs of the second test with 40 % wrong labels, 4 of them "
-        "healthy and 1 harmless. An event that is only suspected is no "
+        "healthy and 1 harmless. Since then harm is judged in random halves of the items of the probe instead of by "
+        "R-precision (studies/watched_runs.py), and these runs were not trained again. An event that is only suspected "
+        "is no "
         "alarm. The kind is the last of those called. A closing sentence is right if items that no monitor sees moved "
         "the way it says, else wrong; where it cannot tell, it is right if they moved by less than 5 points or no more "
         "than chance, else open. These items are of other classes than the probe in some tasks.",
