@@ -564,7 +564,8 @@ def report(results: Sequence[Mapping[str, Any]], environment: str, first: Mappin
     ]
     lines += [
         "What became of runs is decided by 1,200 items that no monitor sees; rules in that file. Strictly: a fate that "
-        "lies within sampling error from another is that fate alone.",
+        "lies within sampling error from another is that fate alone. Else either is right, and one that needs no call "
+        "is right without.",
         "",
     ]
     counts = counted(results)

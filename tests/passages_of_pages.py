@@ -120,18 +120,28 @@ def shapes() -> Iterator[str]:
 
 def watched_runs() -> Iterator[str]:
     found = results(STUDIES / "watched_runs.json")
-    batches, guest = (found["counts"][name] for name in ("with batches", "guest"))
-    called = [each["lost"] - each["silent"] for each in (batches, guest)]
+    batches, guest, strict, strict_guest = (
+        found["counts"][f"{name}{more}"] for more in ("", ", strictly") for name in ("with batches", "guest")
+    )
+    called = [each["lost"] - each["silent"] for each in (strict, strict_guest)]
     yield f"{len(found['runs'])} small networks"
     yield (
-        f"{called[0]} of {batches['lost']} runs that lost 3 points or more were called, {batches['right']} by the "
-        f"right kind, as a guest without batches {called[1]} and {guest['right']}"
+        f"{called[0]} of {strict['lost']} runs that lost 3 points or more were called, {strict['right']} by the right "
+        f"kind, as a guest without batches {called[1]} and {strict_guest['right']}. {batches['next to another']} of "
+        f"these fates"
     )
-    assert batches["accused"] == guest["accused"] == batches["closing wrong"] == guest["closing wrong"] == 0
-    yield f"none of {batches['healthy']} healthy ones"
-    yield f"{batches['false kind']} were called a kind that they were not by these items"
+    yield f"the judgement was for {batches['right']} and {guest['right']} of {batches['lost']}"
+    assert not any(each[key] for each in (strict, strict_guest) for key in ("accused", "closing wrong"))
+    assert batches["false kind"] == guest["false kind"] == 0
+    yield f"None of {batches['healthy']} healthy ones"
+    yield f"{strict['false kind']} run, as a guest {strict_guest['false kind']}, was called a kind"
     right = batches["closing right"]
     yield f"right for {right}, wrong for none, and left {batches['closed'] - right} open"
+    first = found["first"]["counts"]["with batches"]
+    yield (
+        f"had {first['right']} of {first['lost']} kinds right and {first['closed'] - first['closing right']} "
+        "sentences open"
+    )
 
 
 def guard() -> Iterator[str]:
