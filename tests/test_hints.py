@@ -152,10 +152,10 @@ def test_objects_are_saved_again_as_the_error_says(tmp_path: Path) -> None:
         known[name] = np.stack(known[name]) if name == "embeddings" else known[name].astype(str)
         np.savez(path, **known, allow_pickle=True)
     assert read_vectors(path).labels["label"].tolist() == NAMES
-    np.savez(path, embeddings=ROWS.astype(np.int64), label=np.array(NAMES))
+    np.savez(path, embeddings=(1000 * ROWS).astype(np.int64), label=np.array(NAMES))
     with pytest.raises(ValueError, match=re.escape("convert them with .astype(np.float32)")):
         read_vectors(path)
-    np.savez(path, embeddings=ROWS.astype(np.int64).astype(np.float32), label=np.array(NAMES))
+    np.savez(path, embeddings=(1000 * ROWS).astype(np.int64).astype(np.float32), label=np.array(NAMES))
     assert read_vectors(path).embeddings.shape == (6, 6)
 
 
