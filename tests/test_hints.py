@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from trivet.knn.hard_negatives import hard_negatives
 from trivet.knn.index import build_index
 from trivet.label_noise import by_transition, symmetric
 from trivet.samplers import CrossBatchMemory
+from trivet.training.run_folder import RunFolder, model_folder
 
 SOURCE = Path(str(trivet.__file__)).parent
 TESTS = Path(__file__).parent
@@ -310,3 +312,25 @@ def test_labels_without_a_level_are_given_one() -> None:
             with pytest.raises(ValueError, match=re.escape("give {'class': labels}")):
                 measure(ROWS, labels)
         measure(ROWS, {"class": NUMBERS}, measures=["recall@1"])
+
+
+COMMAND = re.compile(r"\btrivet (?!data download)[a-z]+( -[-a-z]+)* $")
+
+
+def test_a_path_in_a_command_of_a_message_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    unquoted, count = [], 0
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            before = ""
+            for part in node.values if isinstance(node, ast.JoinedStr) else ():
+                if isinstance(part, ast.FormattedValue) and COMMAND.search(before):
+                    count += 1
+                    unquoted += [] if ast.unparse(part.value).startswith("typed(") else [f"{path}: {before[-60:]}"]
+                before += part.value if isinstance(part, ast.Constant) else "{}"
+    assert not unquoted, "\n".join(unquoted)
+    assert count > 15
+    (run := tmp_path / "my run; touch gone").mkdir()
+    with pytest.raises(ValueError, match="resume with") as error:
+        model_folder(RunFolder(run))
+    typed = str(error.value).partition("resume with ")[2].rstrip(".")
+    assert shlex.split(typed) == ["trivet", "train", "--resume", str(run)]

@@ -18,6 +18,7 @@ from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import vector_columns, with_vectors
 from trivet.runtime.progress import work
 from trivet.runtime.safe_read import read_json
+from trivet.runtime.text import typed
 
 
 class Format(NamedTuple):
@@ -125,7 +126,8 @@ def run_embeddings(path: Path, split: str | None) -> Path:
     files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
     if not files:
         raise ValueError(
-            f"a run must hold embeddings: {path} has no embeddings/*.parquet; write them with `trivet evaluate {path}`."
+            f"a run must hold embeddings: {path} has no embeddings/*.parquet; write them with `trivet evaluate "
+            f"{typed(path)}`."
         )
     if split is None:
         return files.get(_main_split(path), next(iter(files.values())))

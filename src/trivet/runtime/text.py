@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,6 +53,16 @@ def rows_hold(rows: Sequence[int], what: str) -> str:
 def digits(value: float | None) -> str:
     """A number to three digits, or more where it is a thousand or more."""
     return "–" if value is None else f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def typed(path: Path | str) -> str:
+    """A path as it is typed in a shell, quoted where it has spaces or signs that a shell obeys.
+
+    Example:
+        >>> print(f"trivet train --resume {typed(Path('my runs; rm x'))}")
+        trivet train --resume 'my runs; rm x'
+    """
+    return shlex.quote(str(path))
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

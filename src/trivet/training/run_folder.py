@@ -22,6 +22,7 @@ from trivet.models.store import WEIGHTS
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.safe_read import read_json
+from trivet.runtime.text import typed
 from trivet.training.config import RunConfig
 from trivet.training.loggers import LOGS
 
@@ -80,7 +81,7 @@ class RunFolder:
             what="a run",
             force=force,
             ended=self.ended,
-            go_on=f", or continue it with trivet train --resume {self.path}",
+            go_on=f", or continue it with trivet train --resume {typed(self.path)}",
         ):
             write_atomic(self.path / CONFIG, config.to_toml().encode())
             self._config = config
@@ -295,7 +296,8 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
     """
     if not (run.path / MODEL).is_dir():
         raise ValueError(
-            f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume {run.path}."
+            f"a run has a model once it has ended: {run.path} has none; resume with trivet train --resume "
+            f"{typed(run.path)}."
         )
     if which is None or which == run.section("choosing").keep:
         return run.path / MODEL

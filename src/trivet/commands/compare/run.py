@@ -35,6 +35,7 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.reports.measures import finite
 from trivet.runtime.progress import steps
+from trivet.runtime.text import typed
 
 SAME = 1e-6  # by which a recall of the record may differ from that of the stored embeddings
 ENVIRONMENT = ("torch", "device", "threads")
@@ -277,7 +278,7 @@ def _lacking(runs: Sequence[StoredRun]) -> list[str]:
     """Notes on runs that were not measured."""
     return [
         f"{run.name} is {run.record.status or 'unfinished'} and holds no embeddings: only its settings and its "
-        f"training are shown; finish it with trivet train --resume {run.folder.path}."
+        f"training are shown; finish it with trivet train --resume {typed(run.folder.path)}."
         for run in runs
         if not run.splits
     ]
@@ -295,7 +296,7 @@ def _stale(runs: Sequence[StoredRun], measured: Measurements) -> list[str]:
                     notes.append(
                         f"The record of {run.name} does not tell of its embeddings: recall@1 on {split} by {level} is "
                         f"{100 * recorded:.1f} % there and {100 * is_:.1f} % here; write both anew with trivet "
-                        f"evaluate {run.folder.path}."
+                        f"evaluate {typed(run.folder.path)}."
                     )
     return notes
 

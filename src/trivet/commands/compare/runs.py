@@ -20,7 +20,7 @@ from trivet.io.embedding_table import Vectors
 from trivet.metrics import Retrieval
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Floats, Integers
-from trivet.runtime.text import distinct_names
+from trivet.runtime.text import distinct_names, typed
 from trivet.training.run_folder import CONFIG, RunFolder
 
 JUDGED = "recall@1"
@@ -141,7 +141,7 @@ def _folders(path: Path) -> list[Path]:
     made = [item for item in folds if (item / CONFIG).is_file()]
     if not made:
         raise ValueError(
-            f"a cross-validation must hold a run: {path} has none; go on with trivet train --resume {path}."
+            f"a cross-validation must hold a run: {path} has none; go on with trivet train --resume {typed(path)}."
         )
     return sorted(made, key=lambda item: int(item.name.removeprefix("fold-")))
 
@@ -152,7 +152,7 @@ def _read(path: Path, name: str) -> StoredRun:
     if record is None:
         raise ValueError(
             f"a compared run must have a record: {path} has none that can be read; write it with trivet evaluate "
-            f"{path}, or go on with trivet train --resume {path}."
+            f"{typed(path)}, or go on with trivet train --resume {typed(path)}."
         )
     settings = {key: value for key, value in flat(folder.config().model_dump(mode="json")).items() if value is not None}
     stored = [split for split in record.evaluation if (path / "embeddings" / f"{split}.parquet").is_file()]

@@ -25,6 +25,7 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.arguments import check_count
 from trivet.runtime.json_numbers import as_json
 from trivet.runtime.progress import report, reporter
+from trivet.runtime.text import typed
 from trivet.samplers import BatchConfig
 from trivet.training.components import check_before_data, first_task, in_steps
 from trivet.training.config import RunConfig, resolved
@@ -135,7 +136,8 @@ def recorded_run(path: Path) -> RunFolder:
     run = RunFolder.open(path)
     if run.record() is None:
         raise ValueError(
-            f"a run has a record once training has ended: {path} has none; resume with trivet train --resume {path}."
+            f"a run has a record once training has ended: {path} has none; resume with trivet train --resume "
+            f"{typed(path)}."
         )
     return run
 

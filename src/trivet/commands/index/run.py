@@ -20,6 +20,7 @@ from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
+from trivet.runtime.text import typed
 from trivet.training.run_folder import RunFolder, model_hash
 
 ITEMS = "items.parquet"
@@ -103,7 +104,7 @@ def _splits(run: RunFolder) -> list[str]:
     if not splits:
         raise ValueError(
             f"a run must have been evaluated to be indexed: {run.path} has not; evaluate it with "
-            f"`trivet evaluate {run.path}`, or name one of the splits it has embeddings of with --split."
+            f"`trivet evaluate {typed(run.path)}`, or name one of the splits it has embeddings of with --split."
         )
     return splits
 

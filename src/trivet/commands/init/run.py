@@ -26,7 +26,7 @@ from trivet.models.config import TIMM
 from trivet.runtime.extras import installed
 from trivet.runtime.safe_read import parse_toml
 from trivet.runtime.terminal import printable
-from trivet.runtime.text import noun
+from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import SPLITS
 from trivet.training.components import check_before_data, check_levels, make_batches
 from trivet.training.config import RunConfig
@@ -131,7 +131,7 @@ def write_settings(proposal: Proposal, path: Path, output: Path, schema: Path | 
 
 def as_text(proposal: Proposal, path: Path, output: Path, schema: Path | None) -> str:
     """The settings file."""
-    lines = [INIT_START + printable(f" {path}: train with trivet train {output}")]
+    lines = [INIT_START + printable(f" {path}: train with trivet train {typed(output)}")]
     if schema is not None:
         schema_path = schema.resolve()
         folder = output.parent.resolve()

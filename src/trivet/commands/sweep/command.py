@@ -12,7 +12,7 @@ from trivet.commands.printing import command_line, echo, per_cent, print_json, p
 from trivet.commands.shared_options import Change, DataRoot, Json, TrustCode, check_folder, exists, refuse
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
-from trivet.runtime.text import counted, digits
+from trivet.runtime.text import counted, digits, typed
 
 if TYPE_CHECKING:
     from trivet.commands.sweep.record import SweepRecord, SweepTrial
@@ -150,5 +150,5 @@ def _ended(record: SweepRecord, folder: Path) -> int:
         echo(f"trivet: {record.notes[0]}", err=True)
         return 1
     left = counted((record.requested or 0) - done, "trial")
-    echo(f"trivet: stopped with {left} left; go on with trivet sweep --join {folder}", err=True)
+    echo(f"trivet: stopped with {left} left; go on with trivet sweep --join {typed(folder)}", err=True)
     return 1

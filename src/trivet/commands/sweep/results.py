@@ -18,7 +18,7 @@ from trivet.commands.train.outcome import result_lines
 from trivet.metrics.intervals import across_folds, interval_json
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.safe_read import read_json
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, typed
 
 SETTINGS, RECORD = "sweep.toml", "sweep.json"  # in the folder of a sweep
 COMPARED = 4  # trials that stand for a sweep among compared runs
@@ -40,11 +40,12 @@ def best_runs(path: Path, *, most: int) -> list[Path]:
         record = SweepRecord.read(read_json(path / RECORD, "the record of a sweep"))
     except FileNotFoundError:
         raise ValueError(
-            f"a compared sweep must have a result: {path} has none; go on with trivet sweep --join {path}."
+            f"a compared sweep must have a result: {path} has none; go on with trivet sweep --join {typed(path)}."
         ) from None
     except ValueError as error:
         raise ValueError(
-            f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join {path}."
+            f"{path / RECORD} must be the record of a sweep: {error}; write it anew with trivet sweep --join "
+            f"{typed(path)}."
         ) from None
     trials = record.ranked[: max(1, min(COMPARED, most // record.runs_per_trial))]
     runs = [path / run_path(trial.number, run.seed, run.fold) for trial in trials for run in trial.runs]

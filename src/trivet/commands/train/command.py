@@ -28,6 +28,7 @@ from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
 from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
+from trivet.runtime.text import typed
 
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
@@ -228,5 +229,5 @@ def _folds_ended(result: CrossValidation, folder: Path, *, json: bool) -> int:
     if result.status == "finished":
         return 0
     why = f"the guard stopped {result.runs[-1]}: {result.stopped_by}" if result.stopped_by else "stopped"
-    echo(f"trivet: {why}; continue with trivet train --resume {folder}", err=True)
+    echo(f"trivet: {why}; continue with trivet train --resume {typed(folder)}", err=True)
     return 1

@@ -14,6 +14,7 @@ from trivet.datasets import DataConfig
 from trivet.io.atomic_files import filled_folder, locked_folder, recover, write_atomic, write_json
 from trivet.io.overwrite_guard import RUN_NAMES
 from trivet.reports.shared_records import Levels
+from trivet.runtime.text import typed
 from trivet.training.components import check_before_data
 from trivet.training.config import RunConfig, resolved
 from trivet.training.run_folder import CONFIG, DECISIONS, FOLDS, FOLDS_CONFIG, RunFolder
@@ -58,7 +59,7 @@ def cross_validate(
         what=WHAT,
         force=force,
         ended=(path / FOLDS).is_file,
-        go_on=f", or continue it with trivet train --resume {path}",
+        go_on=f", or continue it with trivet train --resume {typed(path)}",
     ):
         if decisions is not None:
             write_atomic(path / DECISIONS, decisions)

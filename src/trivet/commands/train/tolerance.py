@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from trivet.reports.items import Curve, curve, is_number
 from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import EstimateRecord
+from trivet.runtime.text import typed
 
 SKEWS = {
     "skew": ("skew η", "how much more often than by uniform sampling the most picked tenth of the negatives is picked"),
@@ -39,7 +40,7 @@ def noise_lines(record: RunRecord, *, run: str) -> list[str]:
     text = f"This strategy tolerates about p = {_with_ends(tolerated)} of wrong labels"
     text += ", measured on the cleaned labels" if cleaned else ""
     if noise is None:
-        return [f"{text}; trivet audit {run} estimates how many there are, by networks that have not seen them."]
+        return [f"{text}; trivet audit {typed(run)} estimates how many there are, by networks that have not seen them."]
     if noise.topline or not noise.rate:
         return [f"{text}."]
     how = "are wrong by the published labels" if noise.kind == "human" else "were made wrong on purpose"
@@ -63,7 +64,7 @@ def _advice(record: RunRecord, run: str) -> str:
     loss, tolerance = record.settings.get("loss", {}), record.label_noise.strategy.tolerance
     negatives = loss.get("negatives")
     name = negatives.get("name") if isinstance(negatives, Mapping) else negatives
-    advice = f"run trivet audit {run}, which judges labels by networks that have not seen them"
+    advice = f"run trivet audit {typed(run)}, which judges labels by networks that have not seen them"
     if name == "random" or (tolerance and tolerance.by == "gamma"):
         return advice
     return f'{advice}; or sample more evenly: with loss.negatives = "random" the skew is 1'

@@ -24,6 +24,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from trivet.config.plugins import trusted
 from trivet.runtime.signals import LostError, ProcessRank, ending_signals, handled_signals, member_of
 from trivet.runtime.terminal import prepare
+from trivet.runtime.text import typed
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.process_group import ProcessGroup, join, noted
 from trivet.training.precision import device_of
@@ -234,7 +235,7 @@ def _end_at_once(member: ProcessRank, path: Path, reason: str) -> None:
 
 
 def _sentence(reason: str, path: Path) -> str:
-    go_on = f"continue with trivet train --resume {path}" if (path / CONFIG).is_file() else "start it again"
+    go_on = f"continue with trivet train --resume {typed(path)}" if (path / CONFIG).is_file() else "start it again"
     return f"the training ended, as {reason.rstrip('.')}; {go_on}."
 
 
