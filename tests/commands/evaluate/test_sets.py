@@ -69,6 +69,10 @@ def test_a_query_of_equal_id_and_vector_is_itself(tmp_path: Path) -> None:
     gallery = write(tmp_path / "g.npz", POINTS[6:], id=ids[6:], label=np.where(ids == 19, 9, CLASSES)[6:])
     measured = record(query=query, gallery=gallery)
     assert (measured.protocol.queries_in_gallery, measured.protocol.ids_alike) == (14, 0)
+    half = write(tmp_path / "half.npz", POINTS[:20].astype(np.float16), id=ids[:20], label=CLASSES[:20])
+    again = write(tmp_path / "again.npz", POINTS[:20] + np.float32(1e-6), id=ids[:20], label=CLASSES[:20])
+    for rounded in (half, again):
+        assert record(query=rounded, gallery=gallery).protocol.queries_in_gallery == 14
     alone = write(tmp_path / "alone.npz", POINTS[6:], id=ids[6:], label=np.where(ids == 19, 0, CLASSES + 1)[6:])
     some = write(tmp_path / "some.npz", POINTS[18:20], id=ids[18:20], label=[1, 0])
     assert record(query=some, gallery=alone).warnings[0].startswith("label: 1 of 2 queries have nothing to find")

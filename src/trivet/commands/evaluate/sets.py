@@ -17,6 +17,9 @@ from trivet.io.read_embeddings import read_vectors
 from trivet.metrics.points import Metric
 from trivet.runtime.text import counted
 
+ROUNDING = 1e-3  # of its length, by which the vector of an item differs from the same in other numbers or batches
+BLOCK = 2**13  # vectors that are compared at once
+
 
 @dataclass(frozen=True, eq=False)
 class QueriesAndGallery:
@@ -266,7 +269,8 @@ def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray 
     """Position of each query itself in the gallery, -1 if absent; None where not both have ids.
 
     Args:
-        by_id: whether the id tells; else the vector must be the same, too.
+        by_id: whether the id tells; else the vector must agree, too, to a thousandth of its length: that of an item
+            which is embedded twice differs by rounding.
     """
     if queries.ids is None or gallery.ids is None:
         return None
@@ -276,8 +280,15 @@ def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray 
     there = np.flatnonzero(rows >= 0)
     if queries.embeddings.shape[1] != gallery.embeddings.shape[1]:
         there = there[:0]
-    same = [row for row in there if np.array_equal(queries.embeddings[row], gallery.embeddings[rows[row]])]
-    return np.where(np.isin(np.arange(len(rows)), same), rows, -1)
+    itself = np.full(len(rows), -1)
+    for some in np.array_split(there, 1 + len(there) // BLOCK):
+        first, second = (
+            np.asarray(vectors[positions], np.float64)
+            for vectors, positions in ((queries.embeddings, some), (gallery.embeddings, rows[some]))
+        )
+        agree = np.linalg.norm(first - second, axis=1) <= ROUNDING * np.linalg.norm(first, axis=1)
+        itself[some[agree]] = rows[some[agree]]
+    return itself
 
 
 def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list[str]:
