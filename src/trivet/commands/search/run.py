@@ -123,7 +123,7 @@ class IndexFolder:
             self._check_unchanged(run)
         return self._answers([query], self.index.search(text_embeddings([text], self.index, self.about, run), k))
 
-    def search_vectors(self, path: Path, k: int, choice: VectorChoice) -> list[SearchQuery]:
+    def search_vectors(self, path: Path, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
         labels: Mapping[str, Any] = {}
         ids: Any = None
