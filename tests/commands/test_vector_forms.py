@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import random
 import re
 import tomllib
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.io import savemat
 from tests.commands.conftest import Call
+from tests.hostile.damage import DAMAGES
 
 from trivet.datasets import DataConfig, load_file
 from trivet.io.formats import FORMATS
@@ -346,6 +348,24 @@ def test_texts_with_numbers_are_no_vectors(cell: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must hold the embeddings as lists of numbers"):
         read_vectors(file)
     assert read_texts(file, text="embedding").texts
+
+
+@pytest.mark.parametrize("make", VARIANTS)
+def test_damage_of_every_form_is_read_or_refused_in_a_sentence(make: Any, tmp_path: Path) -> None:
+    file = make(tmp_path)
+    for part in [path for path in tmp_path.rglob("*") if path.is_file()]:
+        content = part.read_bytes()
+        for damage, change in DAMAGES.items():
+            for seed in range(3):
+                part.write_bytes(change(content, random.Random(f"{part.name} {damage} {seed}")))
+                message = tmp_path.name
+                try:
+                    read_vectors(file)
+                except (ValueError, OSError) as error:
+                    message = str(error)
+                assert tmp_path.name in message  # it names the file
+                assert "\n" not in message
+        part.write_bytes(content)
 
 
 def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

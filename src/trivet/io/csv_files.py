@@ -255,8 +255,11 @@ def _empty_end(table: pa.Table) -> int:
 
 def _lines(path: Path, form: CsvForm) -> Integers:
     """The number of the line, from 1, that each row below the header begins in."""
-    with path.open(encoding=form.encoding, newline="") as file:
-        return np.array([line for line, _ in form.rows(file)][1:], np.int64)
+    lines: list[int] = []
+    # A file that breaks off within quotes is read to its end; its last line has no number.
+    with path.open(encoding=form.encoding, newline="") as file, contextlib.suppress(csv.Error):
+        lines.extend(line for line, _ in form.rows(file))
+    return np.array(lines[1:], np.int64)
 
 
 def unnamed(count: int) -> list[str]:

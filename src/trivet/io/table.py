@@ -101,10 +101,12 @@ class DataTable:
 
     def where(self, rows: Integers) -> str:
         """Numbers of the first of some rows, as their file counts: "lines 3, 7", or "rows 1, 5 counted from 0"."""
-        numbers = rows if self.lines is None else self.lines()[rows]
+        lines = None if self.lines is None else self.lines()
+        known = lines is not None and rows.max(initial=0) < len(lines)  # not where the file breaks off
+        numbers = lines[rows] if lines is not None and known else rows
         first = listed([str(number) for number in numbers[:9].tolist()])
-        kind = "row" if self.lines is None else "line"
-        return f"{kind if len(rows) == 1 else f'{kind}s'} {first}{' counted from 0' if self.lines is None else ''}"
+        kind = "line" if known else "row"
+        return f"{kind if len(rows) == 1 else f'{kind}s'} {first}{'' if known else ' counted from 0'}"
 
     def column(self, name: str, kind: str) -> pa.ChunkedArray:
         """A column as it is stored; ValueError that names the nearest if there is none.

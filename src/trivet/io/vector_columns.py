@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
-from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_text, listed
+from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_text, listed, read_errors
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.progress import report
 
@@ -225,7 +225,7 @@ def _find_texts(table: DataTable, named: str | None) -> dict[str, VectorColumns]
     candidates: dict[str, VectorColumns] = {}
     for name in [] if batch is None else names:
         assert batch is not None
-        texts = _texts(batch.column(name))
+        texts = _texts(table, batch.column(name))
         texts = texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
         decimal = _share(texts, _DECIMAL) > 0.5
         listing = _share(texts, _BRACKETED) > 0.5 or (decimal and _share(texts, _BARE) > 0.5)
@@ -244,12 +244,15 @@ def _share(texts: pa.Array, pattern: str) -> float:
     return float(pc.mean(pc.match_substring_regex(texts, pattern)).as_py() or 0)
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    return column.cast(pa.large_string())
+def _texts(table: DataTable, column: pa.Array) -> pa.Array:
+    with read_errors(table.path, table.path.suffix[1:]):
+        texts = column.cast(pa.large_string())
+        texts.validate(full=True)  # as UTF-8
+        return texts
 
 
 def _text_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
-    name, texts = batch.schema.names[0], _texts(batch.column(0))
+    name, texts = batch.schema.names[0], _texts(table, batch.column(0))
     trimmed = pc.utf8_trim_whitespace(texts)
     _check_no_null(table, name, start, pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, texts.type), trimmed))
     trimmed = (
@@ -328,7 +331,7 @@ def _decimals(table: DataTable, names: list[str]) -> bool | None:
     batch = _first_rows(table, texts)
     if batch is None:
         return None if texts else False
-    columns = [_texts(batch.column(name)) for name in texts]
+    columns = [_texts(table, batch.column(name)) for name in texts]
     numeric = all(_share(column, rf"^\s*{_VALUE}\s*$") > 0.5 for column in columns)
     return any(_share(column, _DECIMAL) > 0 for column in columns) if numeric else None
 
@@ -338,7 +341,7 @@ def _numbered_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimensio
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _check_no_null(table, name, start, column)
         if is_text(column.type):
-            texts = pc.utf8_trim_whitespace(_texts(column))
+            texts = pc.utf8_trim_whitespace(_texts(table, column))
             try:
                 column = texts.cast(pa.float64())
             except pa.ArrowInvalid:
