@@ -26,6 +26,7 @@ from torch import nn
 
 from trivet.commands.main import main
 from trivet.io.formats import open_rows
+from trivet.io.read_embeddings import read_vectors
 from trivet.io.shards import read_manifest
 from trivet.models.weights import load_weights
 
@@ -190,6 +191,17 @@ def test_a_folder_of_more_shards_than_there_can_be_is_refused(tmp_path: Path) ->
     manifest |= {"rows_per_shard": 1, "dimension": 3, "columns": [], "levels": []}
     (tmp_path / "shards.json").write_text(json.dumps(manifest))
     assert "it counts 1000000000000 shards" in refused(lambda: read_manifest(tmp_path))
+
+
+def test_an_npz_file_of_many_columns_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {f"c{i}": np.arange(4) for i in range(40)}
+    np.savez(tmp_path / "e.npz", embeddings=np.ones((4, 2)), **columns)
+    opened = []
+    monkeypatch.setattr(
+        zipfile, "ZipFile", lambda *given, made=zipfile.ZipFile, **more: opened.append(1) or made(*given, **more)
+    )
+    assert len(read_vectors(tmp_path / "e.npz", levels=list(columns)).labels) == 40
+    assert len(opened) == 2  # for the headers, and for the columns
 
 
 def changed(tokenizer: dict[str, Any], change: str) -> None:

@@ -171,7 +171,7 @@ def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
     settings = config(training={"backbone_learning_rate": 1e-5})
     with pytest.raises(ValueError, match="backbone_learning_rate needs a network on a backbone"):
         Components(settings, load(settings.data, None))
-    with pytest.raises(ValueError, match="all of this one are frozen"):
+    with pytest.raises(ValueError, match="has none, or all are frozen"):
         parameter_groups(model.requires_grad_(False), training())
 
 

@@ -39,8 +39,10 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
     count = headers[key][0][0]
     shapes = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
 
+    arrays = _opened(path)  # once: opening takes time for each array of the file
+
     def read(name: str) -> pa.ChunkedArray:
-        values = _npz_array(path, name, headers)
+        values = _npz_array(path, arrays, name, headers)
         with read_errors(path, "npz"):  # bytes that are not UTF-8
             values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
             return pa.chunked_array([pa.array(values.astype(values.dtype.newbyteorder("=")))])
@@ -52,7 +54,7 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
         read,
         lambda names: iter(pa.table({name: read(name) for name in names}).to_batches()),
         lambda name: arrow_column(path, name, read(name)),
-        vectors=_npz_array(path, key, headers),
+        vectors=_npz_array(path, arrays, key, headers),
         shapes={name: shape for name, shape in shapes.items() if shape != (count,)},
     )
 
@@ -71,7 +73,8 @@ def read_integers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64
                 f"{path} must hold the arrays {' and '.join(names)}, each (N,) of whole numbers: it has "
                 f"{listed(list(headers))}; save it again."
             )
-    return [_npz_array(path, name, headers).astype(np.int64) for name in names]
+    arrays = _opened(path)
+    return [_npz_array(path, arrays, name, headers).astype(np.int64) for name in names]
 
 
 Headers = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -91,9 +94,14 @@ def _npz_headers(path: Path) -> Headers:
     return headers
 
 
-def _npz_array(path: Path, name: str, headers: Headers) -> npt.NDArray[Any]:
+def _opened(path: Path) -> np.lib.npyio.NpzFile:
+    with read_errors(path, "npz"):
+        return np.lib.npyio.NpzFile(path.open("rb"), own_fid=True)
+
+
+def _npz_array(path: Path, arrays: np.lib.npyio.NpzFile, name: str, headers: Headers) -> npt.NDArray[Any]:
     _check_no_objects(path, repr(name), headers[name][1])
-    with read_errors(path, "npz"), np.load(path, allow_pickle=False) as arrays:
+    with read_errors(path, "npz"):
         return np.asarray(arrays[name])
 
 

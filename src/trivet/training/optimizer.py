@@ -33,8 +33,8 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not learns:
         raise ValueError(
-            "a network must have parameters that learn: all of this one are frozen; freeze fewer of its layers, or "
-            "give it a new last layer."
+            "a network must have parameters that learn: this one has none, or all are frozen; freeze fewer of its "
+            "layers, or give it a new last layer."
         )
     rates: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
     if config.backbone_learning_rate is not None:
