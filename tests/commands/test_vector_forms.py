@@ -259,7 +259,9 @@ def test_whole_numbers_of_other_sizes_and_codes_of_floating_point(tmp_path: Path
         read_vectors(npz("embeddings")(tmp_path, CODES), choice=VectorChoice(codes="uint8"))
 
 
-def test_several_columns_are_asked_about_and_either_can_be_chosen(run_command: Call, tmp_path: Path) -> None:
+def test_several_columns_are_asked_about_and_either_can_be_chosen(
+    run_command: Call, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "file.parquet"
     other = VALUES[::-1].copy()
     pq.write_table(pa.table({"label": LABELS, "title_vector": list(VALUES), "body_vector": list(other)}), file)
@@ -274,6 +276,14 @@ def test_several_columns_are_asked_about_and_either_can_be_chosen(run_command: C
         read_vectors(file, choice=VectorChoice(embedding="body"))
     with pytest.raises(ValueError, match="holds texts there; Allowed: body_vector, title_vector"):
         read_vectors(file, choice=VectorChoice(embedding="label"))
+    (tmp_path / "gallery").mkdir()
+    gallery = parquet("embedding", list)(tmp_path / "gallery")
+    code, out, err = run_command(
+        "evaluate", "--query", file, "--gallery", gallery, *option, "--measures", "recall@1", "--json"
+    )
+    assert code == 0, err
+    assert "has no column 'title_vector'; its only vectors, 'embedding', are taken" in caplog.text
+    assert json.loads(out)["evaluation"]["label"]["recall@1"] == 1  # each finds its equal: without ids two sets
     # A name that says it is enough, and short lists of whole numbers are boxes or the like.
     boxes = [[1, 2, 30, 40]] * ROWS
     pq.write_table(pa.table({"label": LABELS, "scores": list(other), "box": boxes, "embedding": list(VALUES)}), file)

@@ -221,6 +221,8 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
         with pa.csv.open_csv(path, read, parse) as start:
             header = start.schema.names
         if not names or sum(_DECIMAL.fullmatch(name) is not None for name in header) > len(header) / 2:
+            if names:
+                log.warning("%s is read as without a line of names, because its first line holds numbers.", path)
             header = unnamed(len(header))
             read.column_names = header
         convert = pa.csv.ConvertOptions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_t
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.progress import report
 
+log = logging.getLogger("trivet")
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
 USUAL = re.compile("embed|vector|(?<![a-z])(emb|vec|feats?|features?|values)(?![a-z])")  # in names of such columns
 LOOKED_AT = 100  # rows, whose texts say whether a column holds lists of numbers
@@ -69,13 +71,17 @@ def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names
 
     Args:
         integers: those that may be the embeddings, and whether they hold whole numbers.
-        named: the one that the user names.
+        named: the one that the user names; where there is no such column and only one of vectors, that is taken.
         names: all columns, and their types.
 
     Raises:
         ValueError: if there is none, several may be meant, or what is named holds no vectors.
     """
     if named is not None:
+        if named not in names and len(integers) == 1:  # such as a gallery beside queries of several columns
+            (only,) = integers
+            log.warning("%s has no column %r; its only vectors, %r, are taken.", path, named, only)
+            return only
         if named not in integers:
             what = f"holds {names[named]} there" if named in names else f"has no {named!r}"
             raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {nearest(named, integers)}")
