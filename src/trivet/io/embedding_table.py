@@ -248,12 +248,12 @@ def _complete_rows(
     lacking = {what: empty for what, empty in lacking.items() if empty.any()}
     if not lacking:
         return rows
-    some = len(lacking) > 1
+    left: Integers = rows[~np.any(list(lacking.values()), axis=0)]
+    some = len(lacking) > 1 or (skip_empty and len(left))
     gaps = "; ".join(
         f"{empty.sum():,} of {len(rows):,} have {f'no {what}' if some else 'none'}, {table.where(rows[empty])}"
         for what, empty in lacking.items()
     )
-    left: Integers = rows[~np.any(list(lacking.values()), axis=0)]
     if skip_empty and len(left):
         notes.append(f"{len(rows) - len(left):,} of {len(rows):,} rows of {table.path.name} were left out: {gaps}.")
         return left
