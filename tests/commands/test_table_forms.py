@@ -268,7 +268,7 @@ def test_labels_that_look_alike_are_noted_by_every_command(folder: Path, run_com
 
 
 def open_question() -> str:
-    rows = [{"text": row["text"], "city": f"c{i % 5}", "mood": f"m{i % 3}"} for i, row in enumerate(ROWS)]
+    rows = [{"text": row["text"], "city": f"c{i % 5}", "mood": f"m{i % 4}"} for i, row in enumerate(ROWS)]
     return written(Path("t.csv"), rows)
 
 
@@ -295,7 +295,7 @@ def choices() -> str:
 QUESTIONS: dict[Callable[[], str], tuple[str, str | None]] = {
     open_question: (
         "the column of labels must be named with --labels, as it is open which one is meant: t.csv has 'city' (5 "
-        "classes), 'mood' (3 classes).",
+        "classes), 'mood' (4 classes).",
         "mood",
     ),
     dates_only: ("as it is open which one is meant: t.csv has 'posted' (9 classes).", "posted"),
@@ -317,6 +317,13 @@ def test_what_is_open_is_asked_and_the_answer_is_taken(make: Callable[[], str], 
         code, _, err = run_command("init", path, "--labels", "tags")
         assert (code, "must be one value in each row: 'tags' of t.jsonl holds lists" in err) == (2, True)
         return
+    if make is open_question:  # whoever trains at once is asked as well
+        code, _, err = run_command("train", "--texts", path, "-o", "run", *FEW)
+        assert (code, "must be named with --labels" in err and "'mood' (4 classes), 'city' (5" in err) == (2, True), err
+        assert (
+            run_command("train", "--texts", path, "--labels", label, "-o", "run", "--set=data.split=in-class", *FEW)[0]
+            == 0
+        )
     made = answer(run_command, "init", path, "--labels", label)
     assert made["chosen"]["data"]["levels"] == [label]
     if make in (several_labels, choices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ def head_settings(
         data: the settings of the data set.
         overrides: "section.key=value", which come last.
         data_root: see `trivet.datasets.load`.
+
+    Raises:
+        ValueError: if no label level is named, and those that are there do not lie within each other.
     """
     requested = overridden({"data": dict(data)}, overrides)
     config = DataConfig.parse(requested["data"], source=SOURCE)
@@ -56,9 +60,23 @@ def head_settings(
     if isinstance(name, str) and name.startswith(TEXT):
         network = ModelConfig.parse({**requested["model"]}, source=SOURCE)
     splits = load(config, data_root, tokenize=None if network is None else tokenize_of(network))
+    if not {"levels", "level"} & requested["data"].keys():
+        _check_nested(splits, requested["data"]["path"])
     values = suited(requested, splits, network)
     settings = RunConfig.parse(RunConfig.with_overrides(values, overrides), source=SOURCE)
     return settings, _summary(settings, int(np.prod(splits.train.inputs.shape)))
+
+
+def _check_nested(splits: Splits, path: str) -> None:
+    """ValueError unless the classes of each label level lie in those of the coarser one: else they are other tasks."""
+    labels = list(splits.train.labels.values())
+    for coarse, fine in pairwise(labels):
+        if len(np.unique(np.stack([coarse, fine]), axis=1).T) > len(np.unique(fine)):
+            counts = [f"{level!r} ({len(names):,} classes)" for level, names in splits.train.names.items()]
+            raise ValueError(
+                f"the column of labels must be named with --labels, as it is open which one is meant: {path} has "
+                f"{', '.join(counts)}."
+            )
 
 
 def suited(requested: Mapping[str, Any], splits: Splits, network: ModelConfig | None = None) -> dict[str, Any]:
