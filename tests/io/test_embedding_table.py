@@ -453,7 +453,7 @@ def test_names_that_are_not_clear(tmp_path: Path) -> None:
     read = read_vectors(stories, text="story")  # no level, but a text
     assert (list(read.labels), read.texts and read.texts[2]) == (["kind"], "c" * 1001)
     assert len(read_vectors(as_lists(tmp_path, {"story": ["a", "b", "c", "d" * 1000]})).labels["story"][3]) == 1000
-    with pytest.raises(ValueError, match="has no 'label'; it has no columns; add one"):
+    with pytest.raises(ValueError, match="has no 'label'; it has no other columns; add one"):
         read_vectors(as_lists(tmp_path, {}), levels=["label"])
 
 

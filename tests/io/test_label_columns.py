@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from trivet.io.embedding_table import Vectors
 from trivet.io.label_columns import alike_labels, several_labels
-from trivet.io.read_embeddings import read_texts
+from trivet.io.read_embeddings import read_texts, read_vectors
 
 
 def table(folder: Path, columns: dict[str, Sequence[object]], name: str = "t.jsonl") -> Path:
@@ -144,6 +146,9 @@ def test_columns_that_are_there_are_named(tmp_path: Path) -> None:
     path = table(tmp_path, {"text": ["a"], "tags": [["x", "y"]]})
     with pytest.raises(ValueError, match="has no 'label'; Allowed: text"):
         read_texts(path, levels=["label"])
+    pyarrow.parquet.write_table(pa.table({"tags": [["x", "y"]], "embedding": [[0.5, 1.0]]}), tmp_path / "v.parquet")
+    with pytest.raises(ValueError, match=r"has no 'label'; it has 'tags' \(list<element: string>\); add a column of"):
+        read_vectors(tmp_path / "v.parquet", levels=["label"])
 
 
 PRODIGY = [

@@ -195,7 +195,8 @@ def select_rows(
     known = {"id": ids, "split": splits, "camera": cameras}
     needed |= {role: column for role, column in known.items() if column is not None}
     needed |= {column: table.values(column) for column in PROTOCOL_COLUMNS if column in table.columns}
-    needed |= {what: table.values(column) for column, what in (needs or {}).items()}
+    items = {column: table.values(column) for column in needs or {}}
+    needed |= {what: items[column] for column, what in (needs or {}).items()}
     rows = _complete_rows(table, rows, needed, skip_empty, notes)
     id_texts, camera_texts, split_texts = (
         None if column is None else _texts(path, column, rows, role)
@@ -218,7 +219,7 @@ def select_rows(
         protocol=protocol,
         rows=rows,
         columns=tuple(table.columns),
-        texts=None if text is None else display_texts(table.values(text), rows),
+        texts=None if text is None else display_texts(items.get(text) or table.values(text), rows),
         passed_over=passed_over,
         notes=tuple(notes),
         others=_other_columns(table, rows, used) if others else {},
@@ -230,7 +231,7 @@ def _nearest(name: str, table: DataTable) -> str:
     if table.columns:
         return nearest(name, table.columns)
     if not table.types:
-        return "it has no columns; add one."
+        return "it has no other columns; add one."
     types = [f"{other!r} ({kind})" for other, kind in table.types.items()]
     return f"it has {listed(types)}; add a column of texts or numbers."
 

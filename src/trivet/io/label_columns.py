@@ -246,7 +246,9 @@ def alike_labels(level: str, counts: Mapping[str, int]) -> str | None:
     """
     groups = defaultdict[str, list[str]](list)
     for name in counts:
-        plain = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
+        plain = name
+        if not name.isascii():
+            plain = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
         plain = " ".join(plain.split())
         groups[plain.casefold() if len(plain) > 1 else plain].append(name)  # "a" and "A" are letters
     alike = []
