@@ -13,6 +13,7 @@ from torch import nn
 
 from trivet import TripletLoss, Watch
 from trivet.collapse.advice import harm_advice, network_advice, norm_advice, not_finite_advice
+from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.weight_motion import FirstWeights, WeightMotion
 
@@ -78,6 +79,20 @@ def test_what_does_not_count_is_left_out() -> None:
     assert copy.deepcopy(first).motion() is None
     assert pickle.loads(pickle.dumps(first)).motion() is None
     assert FirstWeights(nn.Module()).motion() is None
+
+
+def test_weights_that_cannot_be_read_end_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4), nn.Linear(2, 2, device="meta"))
+    first = FirstWeights(model)
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+    assert first.motion() == WeightMotion(pytest.approx(2), "0.weight", pytest.approx(2))
+    monitor = CollapseMonitor()
+    monitor.follow(model)
+    monkeypatch.setattr(model, "named_parameters", None)
+    assert monitor.motion is None
+    with pytest.warns(UserWarning, match="the weights could not be followed: TypeError"):
+        CollapseMonitor().follow(model)
 
 
 @pytest.mark.parametrize("strategy", [None, HARD, EASY], ids=["unknown", "hard", "easy"])

@@ -119,7 +119,10 @@ class Judge:
     @property
     def motion(self) -> WeightMotion | None:
         """Distance of the weights from those the run began with; None if that is not known."""
-        return None if self.first_weights is None else self.first_weights.motion()
+        try:
+            return None if self.first_weights is None else self.first_weights.motion()
+        except Exception:  # weights that cannot be read, such as those of a sharded network, say nothing
+            return None
 
     def forget(self) -> None:
         """Begin the series anew."""

@@ -118,8 +118,12 @@ class CollapseMonitor:
 
         What is asked of a run that goes on elsewhere is not noted, as it did not begin with these weights.
         """
-        if self.probing.reference is None:
+        if self.probing.reference is not None:
+            return
+        try:
             self._judge.first_weights = FirstWeights(network)
+        except Exception as error:  # a fault of the monitor must not end the training that it watches
+            self._warn(f"the weights could not be followed: {type(error).__name__}: {error}.")
 
     def begin(self, probe: Probe, *, step: int = 0) -> None:
         """Ask the probe now, before anything is trained; without this, the first update does.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 NOTHING = 0.01  # scale of what a matrix makes of random inputs over theirs, below which it began as good as 0
 SAMPLED = 1000  # entries of a layer that are kept
@@ -77,7 +78,8 @@ def _squares(first: Tensor, last: Tensor, inputs: int) -> tuple[float, float] | 
 
 def _layers(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, value in network.named_parameters():
-        if value.requires_grad and value.ndim > 1 and value.numel():
+        known = not (is_lazy(value) or value.is_meta)
+        if known and value.requires_grad and value.ndim > 1 and value.numel():
             yield name, value
 
 
