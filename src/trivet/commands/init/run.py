@@ -338,8 +338,9 @@ def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Imag
 
 def _hold_out(proposal: Proposal, splits: Splits, folds: int, of: Literal["classes", "items"]) -> Splits:
     """The splits with a fold to choose the step by, which is put into the proposal."""
-    what = "the training classes" if of == "classes" else "the items of each class, as queries are of these classes,"
+    what = "the training classes" if of == "classes" else "the items of each class"
     why = f"one of {folds} folds of {what} is held out, to choose the step by"
+    why += "" if of == "classes" else ", as queries are of these classes"
     proposal.put("data", {"folds": folds} | ({"folds_of": of} if of == "items" else {}), why)
     return hold_out_fold(splits, folds, 0, of)
 
