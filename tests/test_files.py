@@ -56,7 +56,13 @@ NEW = {"mark": "new", "folder/more": "new"}
 
 @pytest.mark.parametrize(
     ("end", "force"),
-    [("killed", False), ("killed", True), ("interrupted", True), ("disk full", True), ("signalled", True)],
+    [
+        ("killed", False),
+        ("killed", True),
+        ("interrupted", True),
+        ("disk full", True),
+        pytest.param("signalled", True, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: bool, old: Path, tmp_path: Path) -> None:
     path = tmp_path / "out"
