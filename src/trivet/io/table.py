@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from trivet.config.base import nearest
 from trivet.runtime.arrays import Booleans, Integers
+from trivet.runtime.lazy import lazy
 from trivet.runtime.safe_read import check_expanded
 
 LONGEST = 1000  # characters of a text: numpy gives every row the room of the longest
@@ -70,7 +71,7 @@ class DataTable:
         """All columns."""
         return list(self.types)
 
-    @property
+    @lazy
     def columns(self) -> list[str]:
         """The columns that have texts: all but nested and binary ones."""
         return [name for name, kind in self.types.items() if is_readable(kind)]
