@@ -33,6 +33,7 @@ from trivet.commands.shared_options import exists
 from trivet.config.base import Config
 from trivet.datasets.archives import Tree
 from trivet.datasets.small_images import read_idx
+from trivet.io.formats import open_rows
 from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.knn.hard_negatives import MiningRules, hard_negatives
@@ -63,6 +64,15 @@ def found(path: Path) -> None:
     folder.search_vectors(path.parent.parent / "q.npy", 3)
 
 
+def everything(path: Path) -> None:
+    """Read all columns of a Hugging Face data set, and all rows."""
+    table = open_rows(path.parent)
+    for name in table.columns:
+        table.values(name)
+    for batch in table.batches(table.names):
+        len(batch)
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "e.npz": read_vectors,
     "c.npz": read_vectors,
@@ -83,6 +93,11 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/model/model.json": lambda path: load_model(path.parent),
     "run/model/model.safetensors": lambda path: load_model(path.parent),
     CHECKPOINT: read_checkpoint,
+    "packed/data.arrow": everything,
+    "dense/state.json": everything,
+    "texts.jsonl": read_texts,
+    "v.jsonl": read_vectors,
+    "v.csv": read_vectors,
     "mnist/train-labels-idx1-ubyte": lambda path: read_idx(Tree(path.parent), path.name),
     "mnist/t10k-images-idx3-ubyte.gz": lambda path: read_idx(Tree(path.parent), path.stem),
 }

@@ -274,11 +274,10 @@ def prepare_others(drawn: Any) -> None:
     Path("v.jsonl").write_text("".join(json.dumps(one) + "\n" for one in vectors))
     lines = [f'{one["kind"]},"{one["embedding"]}"' for one in vectors]
     Path("v.csv").write_text("\n".join(["kind,embedding", *lines]) + "\n")
-    prepare_networks(table)
 
 
-def prepare_networks(table: str) -> None:
-    """Write weights of a backbone, and a text network with settings that train it."""
+def prepare_networks() -> None:
+    """Write weights of a backbone, and a text network, with settings that train on them."""
     import timm
     import torch
     from tests.small_texts import text_network
@@ -287,6 +286,7 @@ def prepare_networks(table: str) -> None:
     torch.save(weights, "w.pt")
     torch.save(weights, "w0.pt", _use_new_zipfile_serialization=False)
     network = f'"timm:{BACKBONE}"\nweights = "w.pt"'
+    table = Path("items.toml").read_text()
     Path("net.toml").write_text(table.replace('"conv3"', network).replace("image_size = 8", "image_size = 32"))
     text_network(Path("text"), normalize=True)
     words = LAYOUT.format(
@@ -511,6 +511,7 @@ def main() -> None:
         sound, work = Path(temporary, "sound"), Path(temporary, "work")
         sound.mkdir()
         prepare(sound)
+        prepare_networks()
         for line in COMMANDS:
             ended = in_process(line, sound, virtual + ROOM)
             assert ended.code == 0, (line, ended)
