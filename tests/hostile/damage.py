@@ -418,6 +418,17 @@ def damaged(name: str, sound: Path, draw: random.Random) -> tuple[str, bytes]:
     return damage, DAMAGES[damage](data, draw)
 
 
+def read_rows(path: Path) -> None:
+    """Read all columns of a table, and all rows."""
+    from trivet.io.formats import open_rows
+
+    table = open_rows(path)
+    for name in table.columns:
+        table.values(name)
+    for batch in table.batches(table.names):
+        len(batch)
+
+
 class Ended(NamedTuple):
     """How a case ended: exit code (negative: a signal), seconds of the processor, peak of memory in MiB, last line."""
 
