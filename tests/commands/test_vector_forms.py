@@ -220,7 +220,9 @@ def check(run_command: Call, file: Path, expected: Any, *options: str) -> None:
 @pytest.mark.parametrize("make", VARIANTS)
 def test_every_form_through_every_command(make: Any, run_command: Call, tmp_path: Path) -> None:
     assert 0.5 < recall(VALUES) < 0.9  # neither chance nor whatever is right
-    check(run_command, make(tmp_path), VALUES)
+    file = make(tmp_path)
+    assert read_vectors(file).embeddings.dtype.isnative
+    check(run_command, file, VALUES)
 
 
 def test_the_table_of_the_documentation_has_the_forms() -> None:
@@ -322,7 +324,7 @@ def test_texts_beside_vectors(run_command: Call, tmp_path: Path) -> None:
         ("[0.1, 0.2, oops]", r"(line 5|row 3 counted from 0) has 'oops' in '\[0\.1, 0\.2, oops\]'; correct it"),
         ("[0.1 0.2 ... 0.7 0.8]", r"has '\.\.\.' in .*write lists with \.tolist\(\), as numpy leaves out the middle"),
         ("[0.1, 0.2]", r"(line 5|row 3 counted from 0) has 2 values, the first row has 8; embed all rows with"),
-        ("", r"(line 5|row 3 counted from 0) has no value in column 'embedding'; drop the row"),
+        ("", r"have a complete embedding: 1 of 24 have none, (line 5|row 3 counted from 0); fill"),
         ("[]", r"(line 5|row 3 counted from 0) has '' in '\[\]'; correct it"),
         ("n/a", "has 'n/a' in 'n/a'; correct it"),
     ],
@@ -358,6 +360,46 @@ def test_texts_with_numbers_are_no_vectors(cell: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must hold the embeddings as lists of numbers"):
         read_vectors(file)
     assert read_texts(file, text="embedding").texts
+
+
+def with_gaps(folder: Path, form: str) -> Path:
+    """A file of that form whose rows 0 and 7 have no vector."""
+    rows = [None if row in (0, 7) else values for row, values in enumerate(VALUES.tolist())]
+    file = folder / f"file.{form}"
+    if form == "parquet":
+        return parquet("embedding", lambda _: pa.array(rows, pa.list_(pa.float32(), DIMENSION)))(folder)
+    if form == "jsonl":
+        file.write_text("\n".join(json.dumps({"label": LABELS[i], "values": row}) for i, row in enumerate(rows)))
+    elif form == "tsv":
+        lines = [f"{LABELS[i]}\t{'' if row is None else row}" for i, row in enumerate(rows)]
+        file.write_text("\n".join(["label\tembedding", *lines]) + "\n")
+    else:
+        lines = [",".join([LABELS[i], *map(str, row or [""] * DIMENSION)]) for i, row in enumerate(rows)]
+        file.write_text("\n".join([",".join(["label", *(f"e{i}" for i in range(DIMENSION))]), *lines]) + "\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("form", "where"),
+    [
+        ("csv", "lines 2, 9"),
+        ("tsv", "lines 2, 9"),
+        ("jsonl", "lines 1, 8"),
+        ("parquet", "rows 0, 7 counted from 0"),
+    ],
+)
+def test_rows_without_a_vector_are_named_or_left_out(form: str, where: str, run_command: Call, tmp_path: Path) -> None:
+    file = with_gaps(tmp_path, form)
+    code, _, err = run_command("evaluate", file, "--measures", "recall@1")
+    assert (code, f"2 of 24 have none, {where}" in err, "--skip-empty" in err) == (2, True, True), err
+    for command, *options in (("evaluate",), ("diagnose",), ("audit",), ("index", "-o", tmp_path / "index")):
+        code, out, err = run_command(command, file, *options, "--skip-empty", "--json")
+        assert code == 0, err
+        assert json.loads(out)["items"] == ROWS - 2
+    code, out, err = run_command("init", file, "--skip-empty", "-o", tmp_path / "trivet.toml", "--json")
+    assert (code, json.loads(out)["items"]) == (0, ROWS - 2), err
+    read = read_vectors(file, skip_empty=True)
+    np.testing.assert_allclose(read.embeddings, np.delete(VALUES, [0, 7], axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", VARIANTS)

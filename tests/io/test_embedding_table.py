@@ -282,7 +282,7 @@ def test_numbered_columns(tmp_path: Path) -> None:
         ({"e0": [1.0], "e00": [1.0], "e1": [1.0]}, "it has e0, e00, e1, y;"),
         ({"e0": [1], "e1": [2]}, "it has e0, e1, y;"),
         ({f"e{i}": [1] for i in range(8)}, "are whole numbers from 1 to 1 .*--codes bits .*--codes int8"),
-        ({"e0": [1.0], "e1": [None]}, r"row 0 counted from 0 has no value in column 'e1'"),
+        ({"e0": [1.0], "e1": [None]}, "e0, e1 has none in any row; embed them"),
     ]:
         columns = {
             name: pa.array(column, pa.float64() if column == [None] else None) for name, column in columns.items()
@@ -376,9 +376,11 @@ def test_lists_must_agree(tmp_path: Path) -> None:
     long = [[1.0, 2.0]] * (BATCH + 5)
     with pytest.raises(ValueError, match=rf"row {BATCH + 5} counted from 0 has 3 values, the first row has 2; embed"):
         read([*long, [1.0, 2.0, 3.0], [1.0]])
-    with pytest.raises(ValueError, match=rf"row {BATCH + 5} counted from 0 has no value in column 'embedding'"):
+    with pytest.raises(
+        ValueError, match=rf"have a complete embedding: 1 of {BATCH + 6:,} have none, row {BATCH + 5} counted from 0;"
+    ):
         read([*long, None])
-    with pytest.raises(ValueError, match=rf"row {BATCH + 6} counted from 0 has no value in column 'embedding'"):
+    with pytest.raises(ValueError, match=rf"'embedding' lacks a number in row {BATCH + 6} counted from 0; drop"):
         read([*long, [0.0, 1.0], [1.0, None]], pa.list_(pa.float32(), 2))
     with pytest.raises(ValueError, match=r"N, d >= 1: got \(2, 0\)"):
         read([[], []], pa.list_(pa.float32()))

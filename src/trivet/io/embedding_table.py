@@ -197,6 +197,8 @@ def select_rows(
     needed |= {column: table.values(column) for column in PROTOCOL_COLUMNS if column in table.columns}
     items = {column: table.values(column) for column in needs or {}}
     needed |= {what: items[column] for column, what in (needs or {}).items()}
+    if table.lacking is not None:
+        needed["complete embedding"] = ColumnValues(table.lacking, table.lacking, False)
     rows = _complete_rows(table, rows, needed, skip_empty, notes)
     id_texts, camera_texts, split_texts = (
         None if column is None else _texts(path, column, rows, role)

@@ -146,7 +146,7 @@ def write_vectors(folder: Path, manifest: Manifest) -> None:
     with atomic_file(folder / VECTORS) as partial, partial.open("wb") as sink:
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(sink, header)
-        for rows in vector_blocks(table, vector_columns(table)[EMBEDDING]):
+        for _, rows in vector_blocks(table, vector_columns(table)[EMBEDDING]):
             rows.tofile(sink)
 
 

@@ -51,6 +51,7 @@ class DataTable:
         values: the name of a column that has texts -> its values.
         levels: the columns that are label levels, where the file says so.
         vectors: `(N, d)` numbers beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
+        lacking: `(N,)` which rows have no vector, where some have none.
         shapes: name -> the shape of an array that is no column, as it does not have N values.
         lines: gives the number of the line, from 1, that each row of a text file begins in, `(N,)`; None for others.
     """
@@ -63,6 +64,7 @@ class DataTable:
     values: Callable[[str], ColumnValues]
     levels: Sequence[str] = ()
     vectors: npt.NDArray[Any] | None = None
+    lacking: Booleans | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lines: Callable[[], Integers] | None = None
 
@@ -97,6 +99,7 @@ class DataTable:
             ),
             values=values,
             vectors=None if self.vectors is None else self.vectors[rows],
+            lacking=None if self.lacking is None else self.lacking[rows],
             lines=None if lines is None else lambda: lines()[rows],
         )
 

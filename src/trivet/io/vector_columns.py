@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from trivet.config.base import nearest
 from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_text, listed, read_errors
 from trivet.io.vector_choice import Codes, VectorChoice
+from trivet.runtime.arrays import Booleans, Integers
 from trivet.runtime.progress import report
 
 log = logging.getLogger("trivet")
@@ -47,13 +48,13 @@ class VectorColumns(NamedTuple):
     Attributes:
         names: the columns, first dimension first.
         integers: whether they seem to hold whole numbers.
-        rows: makes `(B, d)` of a batch of those columns, which begins at a row; d is that of the first row of the
-            table, None before it.
+        rows: makes `(B, d)` of a batch of those columns, given the numbers `(B,)` of its rows; d is that of the first
+            row of the table, None before it.
     """
 
     names: list[str]
     integers: bool
-    rows: Callable[[DataTable, int, pa.RecordBatch, int | None], Rows]
+    rows: Callable[[DataTable, Integers, pa.RecordBatch, int | None], Rows]
 
 
 def vector_columns(table: DataTable, named: str | None = None) -> dict[str, VectorColumns]:
@@ -127,25 +128,29 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     integers = {name: columns.integers for name, columns in candidates.items()}
     chosen = candidates[choose(table.path, integers, choice.embedding, names=names)]
     vectors: Rows = np.empty((0, 0), np.float32)
-    start = 0
-    for rows in vector_blocks(table, chosen):
-        if start == 0:
-            vectors = np.empty((table.count, rows.shape[1]), rows.dtype)
-        vectors[start : start + len(rows)] = rows
-        start += len(rows)
+    lacking = np.ones(table.count, np.bool_)
+    for numbers, rows in vector_blocks(table, chosen):
+        if not len(vectors):
+            vectors = np.zeros((table.count, rows.shape[1]), rows.dtype)
+        vectors[numbers], lacking[numbers] = rows, False
+    if table.count and lacking.all():
+        raise ValueError(f"{table.path} must hold embeddings: {listed(chosen.names)} has none in any row; embed them.")
     if chosen.integers and vectors.dtype.kind == "f" and integral(vectors):
         vectors = vectors.astype(np.int64)  # texts of whole numbers
-    return replace(table.without(chosen.names), vectors=vectors)
+    return replace(table.without(chosen.names), vectors=vectors, lacking=lacking if lacking.any() else None)
 
 
-def vector_blocks(table: DataTable, columns: VectorColumns) -> Iterator[Rows]:
-    """The embeddings of all rows in order, some thousand `(B, d)` at a time."""
+def vector_blocks(table: DataTable, columns: VectorColumns) -> Iterator[tuple[Integers, Rows]]:
+    """The numbers `(B,)` of rows that have embeddings, and these `(B, d)`: all in order, some thousand at a time."""
     start, dimension = 0, None
     for batch in table.batches(columns.names):
-        if len(batch):
-            rows = columns.rows(table, start, batch, dimension)
+        there = ~np.any([_empty(table, column) for column in batch.columns], axis=0)
+        if there.any():
+            numbers = start + np.flatnonzero(there)
+            complete = batch if there.all() else batch.filter(pa.array(there))
+            rows = columns.rows(table, numbers, complete, dimension)
             dimension = rows.shape[1]
-            yield rows
+            yield numbers, rows
         start += len(batch)
         report(f"reading {table.path.name}", start, table.count)
 
@@ -257,10 +262,18 @@ def _texts(table: DataTable, column: pa.Array) -> pa.Array:
         return texts
 
 
-def _text_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
+def _empty(table: DataTable, column: pa.Array) -> Booleans:
+    """Mask of the cells without a value, or with nothing but white space."""
+    empty: Booleans = column.is_null().to_numpy(zero_copy_only=False)
+    if is_text(column.type):
+        blank = pc.equal(pc.utf8_trim_whitespace(_texts(table, column)), "")
+        empty = empty | pc.fill_null(blank, False).to_numpy(zero_copy_only=False)
+    return empty
+
+
+def _text_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, dimension: int | None) -> Rows:
     name, texts = batch.schema.names[0], _texts(table, batch.column(0))
     trimmed = pc.utf8_trim_whitespace(texts)
-    _check_no_null(table, name, start, pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, texts.type), trimmed))
     trimmed = (
         pc.replace_substring_regex(trimmed, _AROUND, "") if pc.any(pc.ends_with(trimmed, ")")).as_py() else trimmed
     )
@@ -269,44 +282,47 @@ def _text_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: i
     first = re.search(r"[,;\s]+", inner[0].as_py())
     lists = pc.split_pattern(inner, first[0] if first else ",")
     try:
-        numbers = lists.flatten().cast(pa.float64())
+        values = lists.flatten().cast(pa.float64())
     except pa.ArrowInvalid:
         lists = pc.split_pattern_regex(inner, _BETWEEN)
         try:
-            numbers = lists.flatten().cast(pa.float64())
+            values = lists.flatten().cast(pa.float64())
         except pa.ArrowInvalid:
-            raise _no_number(table, name, start, lists.to_pylist(), texts) from None
-    return _list_rows(
-        table, start, pa.record_batch({name: pa.ListArray.from_arrays(lists.offsets, numbers)}), dimension
-    )
+            raise _no_number(table, name, numbers, lists.to_pylist(), texts) from None
+    split = pa.record_batch({name: pa.ListArray.from_arrays(lists.offsets, values)})
+    return _list_rows(table, numbers, split, dimension)
 
 
-def _no_number(table: DataTable, name: str, start: int, rows: list[list[str]], texts: pa.Array) -> ValueError:
+def _no_number(table: DataTable, name: str, numbers: Integers, rows: list[list[str]], texts: pa.Array) -> ValueError:
     """Error for the first of some texts that is no list of numbers."""
     row, value = next((row, v) for row, values in enumerate(rows) for v in values if not re.fullmatch(_VALUE, v))
     what = (
         "write lists with .tolist(), as numpy leaves out the middle of long arrays" if "..." in value else "correct it"
     )
     return ValueError(
-        f"each {name!r} of {table.path} must be a list of numbers: {_where(table, start + row)} has {value!r} in "
-        f"{texts[row].as_py()[:40]!r}; {what}."
+        f"each {name!r} of {table.path} must be a list of numbers: {table.where(numbers[row : row + 1])} has "
+        f"{value!r} in {texts[row].as_py()[:40]!r}; {what}."
     )
 
 
-def _list_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
+def _list_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, dimension: int | None) -> Rows:
     name, lists = batch.schema.names[0], batch.column(0)
     lists = lists.storage if isinstance(lists, pa.ExtensionArray) else lists
-    _check_no_null(table, name, start, lists)
     lengths = pc.list_value_length(lists).to_numpy()
     dimension = int(lengths[0]) if dimension is None else dimension
     wrong = np.flatnonzero(lengths != dimension)
     if len(wrong):
         raise ValueError(
-            f"the embeddings of {table.path} must have the same length: {_where(table, start + int(wrong[0]))} has "
+            f"the embeddings of {table.path} must have the same length: {table.where(numbers[wrong[:1]])} has "
             f"{lengths[wrong[0]]} values, the first row has {dimension}; embed all rows with one model."
         )
     values = lists.flatten()
-    _check_no_null(table, name, start, values, per_row=dimension)
+    if values.null_count:
+        lacking = np.unique(values.is_null().to_numpy(zero_copy_only=False).nonzero()[0] // dimension)
+        raise ValueError(
+            f"the embeddings of {table.path} must be complete: {name!r} lacks a number in "
+            f"{table.where(numbers[lacking])}; drop these rows, or embed them again."
+        )
     rows: Rows = values.to_numpy(zero_copy_only=False).reshape(len(lists), dimension)
     return rows
 
@@ -315,7 +331,7 @@ def _find_numbered(table: DataTable, named: str | None) -> dict[str, VectorColum
     """The sets of columns that hold one dimension each: one stem, and numbers from 0 or 1 on."""
     stems: dict[str, list[tuple[int, str]]] = {}
     for name, kind in table.types.items():
-        match = re.fullmatch("(.*?)([0-9]+)", name, re.DOTALL)
+        match = re.fullmatch("(.*?)([0-9]{1,9})", name, re.DOTALL)
         if match and (pa.types.is_floating(kind) or pa.types.is_integer(kind) or is_text(kind)):
             stems.setdefault(match[1], []).append((int(match[2]), name))
     candidates = {}
@@ -342,31 +358,17 @@ def _decimals(table: DataTable, names: list[str]) -> bool | None:
     return any(_share(column, _DECIMAL) > 0 for column in columns) if numeric else None
 
 
-def _numbered_rows(table: DataTable, start: int, batch: pa.RecordBatch, dimension: int | None) -> Rows:
-    numbers = []
+def _numbered_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, dimension: int | None) -> Rows:
+    values = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        _check_no_null(table, name, start, column)
         if is_text(column.type):
             texts = pc.utf8_trim_whitespace(_texts(table, column))
             try:
                 column = texts.cast(pa.float64())
             except pa.ArrowInvalid:
-                raise _no_number(table, name, start, [[text] for text in texts.to_pylist()], texts) from None
-        numbers.append(column.to_numpy())
-    return np.stack(numbers, axis=1)
-
-
-def _where(table: DataTable, row: int) -> str:
-    return table.where(np.array([row]))
-
-
-def _check_no_null(table: DataTable, name: str, start: int, values: pa.Array, *, per_row: int = 1) -> None:
-    if values.null_count:
-        row = start + values.is_null().to_numpy(zero_copy_only=False).argmax() // per_row
-        raise ValueError(
-            f"the embeddings of {table.path} must be complete: {_where(table, int(row))} has no value in column "
-            f"{name!r}; drop the row, or embed it again."
-        )
+                raise _no_number(table, name, numbers, [[text] for text in texts.to_pylist()], texts) from None
+        values.append(column.to_numpy())
+    return np.stack(values, axis=1)
 
 
 FORMS = (_find_lists, _find_texts, _find_numbered)
