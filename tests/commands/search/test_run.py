@@ -287,6 +287,7 @@ def test_the_encoder_alone_is_not_the_way_to_what_a_run_made(tmp_path: Path, mon
     with pytest.raises(ValueError, match="of their length away from their embeddings; index with the --text-model"):
         make_index(output=wrong, **{**options, "text_prefix": ""})
     make_index(options["source"], tmp_path / "index")
+    assert make_index(of_vectors / "vectors.npz", tmp_path / "plain").about.texts == []
     with pytest.raises(ValueError, match="index it again with --text-model, the encoder that made the vectors"):
         search_folder(tmp_path / "index", text="the ant number 1")
 
@@ -387,8 +388,9 @@ def test_a_broken_index_folder(file: Path, run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", embeddings=np.eye(3, dtype=np.float32), kind=np.array(["a", "b", "c"]))
     make_index(tmp_path / "other.npz", tmp_path / "other")
     description = tmp_path / "other" / "index.json"
-    beyond = description.read_text().replace('"texts": []', '"texts": [{"row": 3, "text": "d"}]')
-    (shutil.copytree(tmp_path / "other", tmp_path / "beyond") / "index.json").write_text(beyond)
+    beyond = json.loads(description.read_text())
+    beyond["about"]["texts"] = [{"row": 3, "text": "d"}]
+    (shutil.copytree(tmp_path / "other", tmp_path / "beyond") / "index.json").write_text(json.dumps(beyond))
     with pytest.raises(ValueError, match=r"must describe an index: it has texts of rows that are not there"):
         search_folder(tmp_path / "beyond", id="0")
     shutil.copy(tmp_path / "other" / "items.parquet", items)

@@ -53,7 +53,7 @@ def make_index(request: IndexOptions) -> IndexResult:
     sets = []
     for name in [request.split] if splits is None else splits:
         vectors = read_vectors(source, split=name, choice=request.choice, skip_empty=request.skip_empty)
-        if text in vectors.columns and not (maker is None and text_model is None):
+        if vectors.texts is None and text in vectors.columns:
             vectors = read_vectors(source, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty)
         sets.append(vectors)
     if not is_run_folder(source):
@@ -75,7 +75,8 @@ def make_index(request: IndexOptions) -> IndexResult:
     if text_model is not None:
         about.text_model = str(Path(text_model).resolve()) if Path(text_model).is_dir() else text_model
         about.text_prefix = request.text_prefix
-    about.texts = text_examples(sets)
+    if maker is not None or text_model is not None:
+        about.texts = text_examples(sets)
     if maker is not None and data is not None and splits is not None:
         record = maker.record()
         about.data, about.splits = data.name, splits
