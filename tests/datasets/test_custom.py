@@ -22,8 +22,9 @@ from trivet.models import ModelConfig, build, load_model
 from trivet.training import RunConfig
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "data.md"
-CODE, IN_PYTHON = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-(SETTINGS,) = re.findall(r"```toml\n(# stripes.toml.*?)```", DOCUMENT.read_text(), re.DOTALL)
+SECTION = DOCUMENT.read_text().partition("## Data and networks from your own code")[2]
+CODE, IN_PYTHON = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+(SETTINGS,) = re.findall(r"```toml\n(# stripes.toml.*?)```", SECTION, re.DOTALL)
 FEW = [
     "training.steps=4", "training.accelerator=cpu", "evaluation.map_points=10", "evaluation.nmi_plus=2",
     "data.each=6", "batch.samples_per_class=3",

@@ -369,9 +369,9 @@ def test_columns_that_nobody_named_may_be_faulty(
 ) -> None:
     rows, labels, fine = points
     np.save(tmp_path / "x.npy", rows)
-    lines = [f"{a},{b},{'' if a else 'x'},{a / 2}" for a, b in zip(labels, fine, strict=True)]
-    (tmp_path / "x.csv").write_text("\n".join(["label,kind,note,half", *lines]))
-    with pytest.raises(ValueError, match="'note'"):
+    lines = [f"{a},{b},{'x' if a else ''},{a / 2}" for a, b in zip(labels, fine, strict=True)]
+    (tmp_path / "x.csv").write_text("\n".join(["label,kind,mark,half", *lines]))
+    with pytest.raises(ValueError, match="'mark'"):
         inputs(tmp_path / "x.npy")
     (subject,) = inputs(tmp_path / "x.npy", labels="label")
     assert list(subject.labels) == ["label"]
