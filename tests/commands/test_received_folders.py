@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,25 @@ def test_a_link_in_a_sweep_replaces_no_run(made: Path, tmp_path: Path, run_comma
         (sent / name).unlink()
         (tmp_path / name).rename(sent / name)
     assert snapshot(own) == before
+
+
+def test_a_study_of_another_sweep_replaces_no_trial(tmp_path: Path, run_command: Call) -> None:
+    pytest.importorskip("optuna")
+    values = settings(tmp_path, sampler="grid", vary={"loss.margin": [0.1, 0.2]})
+    values["training"] |= {"steps": 2, "checkpoint_every": 2}
+    for name in ("own", "sent"):
+        (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(values))
+        assert run_command("sweep", tmp_path / f"{name}.toml", "-o", tmp_path / name)[0] == 0
+        values["training"]["learning_rate"] = 0.5
+    before, study = snapshot(tmp_path / "own"), tmp_path / "sent" / "study.db"
+    with sqlite3.connect(study) as database:  # as if it had begun in the folder of the other
+        told = "UPDATE study_user_attributes SET value_json = replace(value_json, ?, ?)"
+        assert database.execute(told, (f"{tmp_path}/sent", f"{tmp_path}/own")).rowcount
+        database.execute("DELETE FROM trials")
+    for command in (("--join", f"sqlite:///{study}"), ("--join", f"sqlite:///{study}", "-o", tmp_path / "own")):
+        code, _, err = run_command("sweep", *command)
+        assert (code, "a sweep goes on with its own settings" in err) == (2, True), err
+    assert snapshot(tmp_path / "own") == before
 
 
 def test_the_names_of_runs_are_those_of_runs() -> None:

@@ -168,6 +168,9 @@ def join(where: str, folder: Path | None, name: str | None) -> tuple[Sweep, Loca
             f"the runs of a worker need a folder: that in which the sweep began, {origin}, is not on this machine; "
             "give one with --output."
         )
+    file = (folder or origin) / SETTINGS
+    if file.is_file():
+        _check_same(description.sweep, file.read_text(encoding="utf-8"), str(folder or origin))
     sweep = Sweep.parse(parse_toml(description.sweep), source=f"the study {name}")
     return sweep, Location(folder or origin, where, name)
 
