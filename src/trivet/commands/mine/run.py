@@ -215,7 +215,8 @@ def _write_output(
     sets = (anchors, items, items)
     fields = [(role, pa.string()) for role in ROLES] + [(name, pa.float64()) for name in FAR]
     fields += [(f"{role}_row", pa.int64()) for role in ROLES]
-    if anchors.texts is not None:
+    all_texts = all(vectors.texts is not None for vectors in sets)
+    if all_texts:
         fields += [(f"{role}_text", pa.string()) for role in ROLES]
     schema = pa.schema(fields).with_metadata({MINED: json.dumps(record.as_json(unset=False))})
     ids = {id(vectors): pa.array(vectors.names(), pa.string()) for vectors in sets}
@@ -225,7 +226,7 @@ def _write_output(
         yield from (ids[id(vectors)].take(chunk[role]) for role, vectors in zip(ROLES, sets, strict=True))
         yield from (chunk[name] for name in FAR)
         yield from (vectors.rows[chunk[role].to_numpy()] for role, vectors in zip(ROLES, sets, strict=True))
-        if texts:
+        if all_texts:
             yield from (texts[id(vectors)].take(chunk[role]) for role, vectors in zip(ROLES, sets, strict=True))
 
     with atomic_file(output) as partial, pq.ParquetWriter(partial, schema) as writer:
