@@ -262,7 +262,7 @@ def prepare_others(drawn: Any) -> None:
     miniatures.hugging_face(Path("saved"), columns, label="abcd")
     for folder, compression in (("packed", "zstd"), ("dense", "lz4")):
         miniatures.hugging_face(Path(folder), columns, label="abcd")
-        rows = pa.ipc.open_stream(pa.memory_map(f"{folder}/data.arrow")).read_all()
+        rows = pa.ipc.open_stream(Path(folder, "data.arrow").read_bytes()).read_all()
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with (
             pa.OSFile(f"{folder}/data.arrow", "wb") as sink,
