@@ -103,13 +103,14 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _shallow(values: Any) -> Any:
     """The values, or ValueError if they are nested deeper than anything of Trivet's: what reads them goes down, too."""
-    level = [values]
+    nested = (dict, list)
+    level = [values] if isinstance(values, nested) else []
     for _ in range(DEEPEST):
         level = [
             inner
             for value in level
-            if isinstance(value, dict | list)
             for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, nested)
         ]
         if not level:
             return values
