@@ -100,6 +100,21 @@ def test_damaged_arrow_files_never_end_the_process(compression: str | None, tmp_
     assert "is a device or a pipe" in refused(lambda: read_rows(folder))
 
 
+def test_arrow_files_that_break_off_or_point_elsewhere_are_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "saved", pa.table({"text": ["a text."] * 40_000, "label": [0, 1] * 20_000}))
+    path = folder / "data.arrow"
+    whole = path.read_bytes()
+    for length in (len(whole) // 4, len(whole) // 2, len(whole) - 70_000):
+        path.write_bytes(whole[:length])
+        assert "must be a complete arrow file" in refused(lambda: read_rows(folder))
+    ends = np.arange(0, 7 * 40_001, 7, dtype=np.int32)  # of the texts
+    at = whole.index(ends.tobytes())
+    for value in (2**30, -(2**30)):
+        ends[20_000] = value
+        path.write_bytes(whole[:at] + ends.tobytes() + whole[at + ends.nbytes :])
+        assert "must be a complete arrow file" in refused(lambda: read_rows(folder))
+
+
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit to what small files may expand to that is reached fast."""
