@@ -286,6 +286,8 @@ def test_several_columns_are_asked_about_and_either_can_be_chosen(
     assert code == 0, err
     assert "has no column 'title_vector'; its only vectors, 'embedding', are taken" in caplog.text
     assert json.loads(out)["evaluation"]["label"]["recall@1"] == 1  # each finds its equal: without ids two sets
+    read_vectors(npy()(tmp_path / "gallery"), choice=VectorChoice(embedding="title_vector"))
+    assert "file.npy has no column 'title_vector'; its only vectors are taken" in caplog.text
     # A name that says it is enough, and short lists of whole numbers are boxes or the like.
     boxes = [[1, 2, 30, 40]] * ROWS
     pq.write_table(pa.table({"label": LABELS, "scores": list(other), "box": boxes, "embedding": list(VALUES)}), file)

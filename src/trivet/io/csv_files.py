@@ -87,7 +87,7 @@ def csv_form(path: Path) -> CsvForm:
     first = SEPARATOR.match(text)
     form = CsvForm(first[1] if first else _delimiter(text, complete=len(start) < SAMPLE), encoding, first is not None)
     guesses = []
-    if form.delimiter != "," and first is None:
+    if form.delimiter not in (",", "\t" if path.suffix.lower() == ".tsv" else ",") and first is None:
         guesses.append(f"as separated by {DELIMITERS[form.delimiter]}")
     if encoding not in ("utf-8", "utf-8-sig"):
         guesses.append(f"as encoded in {encoding}" + ("" if encoding == "utf-16" else ", because it is not in UTF-8"))

@@ -114,6 +114,8 @@ def with_vectors(path: Path, table: DataTable, choice: VectorChoice) -> DataTabl
         ValueError: if no columns can be taken for embeddings, several can, or what they hold is not `(N, d)`, or
             `decoded` cannot tell.
     """
+    if table.vectors is not None and choice.embedding is not None and path.suffix.lower() != ".npz":
+        log.warning("%s has no column %r; its only vectors are taken.", path, choice.embedding)
     stored = stored_vectors(table, choice)
     assert stored.vectors is not None
     return replace(stored, vectors=decoded(path, stored.vectors, choice.codes))
