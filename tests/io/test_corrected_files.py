@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from trivet.io.corrected_files import write_cleaned
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.read_embeddings import read_vectors
+from trivet.io.vector_choice import VectorChoice
 
 EMBEDDINGS = np.arange(8, dtype=np.float32).reshape(4, 2)
 COLUMNS: dict[str, list[Any]] = {"id": ["a", "b", "c", "d"], "kind": [7, 7, 12, 12], "weight": [0.5, 1.5, 2.5, 3.5]}
@@ -27,6 +29,13 @@ def written(suffix: str) -> Path:
         np.savez(
             path, embeddings=EMBEDDINGS, names=np.array(["x", "y"]), **{k: np.array(v) for k, v in COLUMNS.items()}
         )
+    elif suffix in (".json", ".jsonl"):
+        values = zip(*COLUMNS.values(), EMBEDDINGS.tolist(), strict=True)
+        rows = [dict(zip([*COLUMNS, "embedding"], row, strict=True)) for row in values]
+        for row in rows:
+            row["payload"] = {"kind": row.pop("kind"), "name": "Grüße"}
+        lines = [json.dumps(row) + "\n" for row in rows]
+        path.write_text(json.dumps({"result": {"points": rows}}) if suffix == ".json" else "\n".join(lines))
     elif suffix == ".parquet":
         table = pa.table({**COLUMNS, "embedding": list(EMBEDDINGS)})
         pq.write_table(table.replace_schema_metadata({"made": "here"}), path)
@@ -55,7 +64,7 @@ def test_nothing_decided_is_told_and_writes_nothing() -> None:
     assert not Path("clean.npz").exists()
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet", ".json", ".jsonl"])
 def test_embeddings_of_every_format(suffix: str) -> None:
     path = written(suffix)
     before = path.read_bytes()
@@ -73,6 +82,10 @@ def test_embeddings_of_every_format(suffix: str) -> None:
             assert (arrays["kind"].dtype, arrays["names"].tolist()) == (np.array([7]).dtype, ["x", "y"])
     if suffix == ".parquet":
         assert pq.read_schema("clean.parquet").equals(pq.read_schema(path), check_metadata=True)
+    if suffix == ".jsonl":  # lines that were not decided on are the same bytes
+        assert {0, 3} == {
+            row for row, line in enumerate(before.split(b"\n\n")) if line in Path("clean.jsonl").read_bytes()
+        }
     # What was done cannot be done again.
     Path("rest.csv").write_text("id,decision,label\nb,relabel,12\n")
     with pytest.raises(ValueError, match=r"relabel needs a different label .* 'b' is labelled already"):
@@ -120,6 +133,50 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(decisions: str, out: str, 
         write_cleaned(path, Path("bad.csv"), Path(out), level="kind")
     assert "\n" not in str(error.value)
     assert {file.name: file.read_bytes() for file in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet", ".json", ".jsonl", ".csv"])
+def test_rows_that_an_audit_leaves_out_stay(suffix: str) -> None:
+    """The row without a label is neither counted as decided nor lost, and the numbers of rows are those of the file."""
+    kinds: list[Any] = ["7", None, "12", "12"]
+    table = pa.table({"kind": kinds, "embedding": EMBEDDINGS.tolist()})
+    path, clean = Path(f"gaps{suffix}"), Path(f"clean{suffix}")
+    rows = table.to_pylist()
+    if suffix == ".npz":
+        np.savez(path, embeddings=EMBEDDINGS, kind=np.array([kind or "" for kind in kinds]))
+    elif suffix == ".parquet":
+        pq.write_table(table, path)
+    elif suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = [f'{row["kind"] or ""},"{row["embedding"]}"\n' for row in rows]
+        path.with_suffix(".csv").write_text("".join(["kind,embedding\n", *lines]))
+        if suffix == ".npy":
+            path.with_suffix(".csv").write_text("kind,note\n7,\n,\n12,\n12,\n")
+            np.save(path, EMBEDDINGS)
+    Path("decisions.csv").write_text("id,decision,label\n2,relabel,7\n3,drop,\n")
+    counts = write_cleaned(path, Path("decisions.csv"), clean)
+    assert (counts["rows"], counts["left"], counts["undecided"]) == (4, 3, 2)
+    vectors = read_vectors(clean, skip_empty=True)
+    assert (vectors.rows.tolist(), vectors.labels["kind"].tolist()) == ([0, 2], ["7", "7"])
+    assert vectors.embeddings.tolist() == EMBEDDINGS[[0, 2]].tolist()
+    with pytest.raises(ValueError, match="1 of 3 have none"):
+        read_vectors(clean)
+
+
+def test_the_arrays_of_another_set_stay_as_they_are() -> None:
+    labels = np.array(["a", "a", "b", "b"])
+    np.savez("sets.npz", X_train=EMBEDDINGS, y_train=labels, X_test=EMBEDDINGS, y_test=labels)
+    Path("decisions.csv").write_text("id,decision,label\n1,drop,\n3,relabel,a\n")
+    write_cleaned(Path("sets.npz"), Path("decisions.csv"), Path("clean.npz"), choice=VectorChoice(embedding="X_train"))
+    with np.load("clean.npz") as arrays:
+        assert {name: arrays[name].tolist() for name in ("y_train", "y_test")} == {
+            "y_train": ["a", "b", "a"],
+            "y_test": labels.tolist(),
+        }
+        assert (arrays["X_train"].shape, arrays["X_test"].shape) == ((3, 2), (4, 2))
 
 
 def test_only_files_are_cleaned() -> None:

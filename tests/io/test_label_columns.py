@@ -178,7 +178,10 @@ def test_answers_of_prodigy(name: str, tmp_path: Path, caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ('{"text": {"0": "a"}}', r"list of objects, one a row: it is an object of 'text'; .* orient=\"records\""),
+        (
+            '{"text": {"0": "a"}}',
+            "list of objects, one a row: it may hold columns, 'text'; write rows.json: import json",
+        ),
         ("[1, 2]", "list of objects, one a row: it is something else"),
         ('[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "complete export of Label Studio.* JSON-MIN or CSV"),
         ("[", "must be a complete json file"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +19,10 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_form, csv_table
 from trivet.io.embedding_table import Vectors
 from trivet.io.formats import holds_vectors
+from trivet.io.json_files import json_lines_table, json_objects, label_place
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
-from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs
+from trivet.io.npz_files import arrays_of_rows
+from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs, is_saved
 from trivet.io.read_embeddings import TEXT, read_texts, read_vectors
 from trivet.io.table import read_errors
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
@@ -37,10 +42,11 @@ def write_cleaned(
 
     All other columns, the order of the rows and the types of the columns stay, and of a csv file every byte of the rows
     that are kept: line ends, quotes and byte order mark. Of an .npy file a csv file is written
-    beside the new one too. The file itself is not changed.
+    beside the new one too. Rows that an audit leaves out, as they lack a label or an id, stay. The file itself is not
+    changed.
 
     Args:
-        path: a file of texts or embeddings: .csv, .tsv, .npz, .npy or .parquet.
+        path: a file of texts or embeddings, see `WRITERS`.
         decisions: see `trivet.io.label_decisions.read_decisions`; the ids are those of the column "id", else numbers
             of rows, counted from 0.
         out: the new file, of the same format.
@@ -65,31 +71,57 @@ def write_cleaned(
             f"decisions need a label for each row: {path} has no label column{vectors.why_none()}; name it with "
             "--level."
         )
-    ids, labels = vectors.names(), vectors.labels[level].tolist()
+    ids, labels, numbers = vectors.names(), vectors.labels[level].tolist(), vectors.rows
     classes = f"at level {level!r} of {path}"
     decided = decide(read_decisions(decisions), decisions, ids, labels, items="row", classes=classes)
-    counts, rows = decided.counts, np.flatnonzero(decided.remaining)
+    counts = decided.counts
     if not any(counts[name] for name in DECISIONS):
         raise ValueError(
             f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
             "keep, relabel or drop."
         )
-    if not len(rows):
-        raise ValueError(f"decisions must leave a row: those of {decisions} drop all {len(ids)}; keep some.")
     # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
-    source = np.arange(len(ids))
-    for row, label in decided.labels.items():
-        source[row] = labels.index(label)
-    WRITERS[path.suffix.lower()](path, out, level, source[rows], rows)
-    counts[UNDECIDED] = len(ids) - sum(counts[name] for name in DECISIONS)
-    return {"rows": len(ids), "left": len(rows), **counts}
+    taken = {int(numbers[row]): int(numbers[labels.index(label)]) for row, label in decided.labels.items()}
+    changes = _Changes(decisions, level, taken, numbers[~decided.remaining])
+    count = WRITERS[path.suffix.lower()](path, out, changes, choice)
+    counts[UNDECIDED] = count - sum(counts[name] for name in DECISIONS)
+    return {"rows": count, "left": count - len(changes.dropped), **counts}
+
+
+class _Changes(NamedTuple):
+    """Changes to the rows of a file, by their numbers.
+
+    Attributes:
+        decisions: the file that says so.
+        level: the column of labels.
+        taken: a row -> the row whose label it takes.
+        dropped: `(M,)` the rows that are left out.
+    """
+
+    decisions: Path
+    level: str
+    taken: dict[int, int]
+    dropped: Integers
+
+    def rows(self, count: int) -> tuple[Integers, Integers]:
+        """Of a file of N rows those that stay, and whose label each takes; ValueError if none stays."""
+        rows, source = np.delete(np.arange(count), self.dropped), np.arange(count)
+        if not len(rows):
+            raise ValueError(f"decisions must leave a row: those of {self.decisions} drop all {count}; keep some.")
+        source[list(self.taken)] = list(self.taken.values())
+        return rows, source[rows]
 
 
 def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     suffix = path.suffix.lower()
     if path.is_dir() or suffix not in WRITERS:
         raise ValueError(
-            f"decisions are applied to a file {', '.join(WRITERS)}: got {path}; for a run, use trivet train --labels."
+            f"decisions are applied to a file {', '.join(WRITERS)}: got {path}; "
+            + (
+                "for a run, use trivet train --labels."
+                if path.is_dir() and not is_saved(path)
+                else "save its rows as one of these."
+            )
         )
     if out.suffix.lower() != suffix:
         raise ValueError(f"the output must be a {suffix} file, as {path} is: got {out}; choose another --output.")
@@ -100,14 +132,15 @@ def _check_paths(path: Path, decisions: Path, out: Path) -> None:
 def _labels(path: Path, level: str | None, text: str | None, choice: VectorChoice) -> Vectors:
     levels = None if level is None else [level]
     return (
-        read_vectors(path, levels=levels, choice=choice)
+        read_vectors(path, levels=levels, choice=choice, skip_empty=True)
         if holds_vectors(path, choice)
-        else read_texts(path, text=text or TEXT, levels=levels)
+        else read_texts(path, text=text or TEXT, levels=levels, skip_empty=True)
     )
 
 
-def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+def _csv(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     """The cells are copied as they are written."""
+    level = changes.level
     delimiter, encoding, skipped = form = csv_form(path)
     if encoding == "utf-16":
         raise ValueError(f"{path} must be in UTF-8 to be cleaned: it is in UTF-16; save it again.")
@@ -122,10 +155,13 @@ def _csv(path: Path, out: Path, level: str, source: Integers, rows: Integers) ->
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
         )
-    for row, taken in zip(rows.tolist(), source.tolist(), strict=True):
+    for row, taken in zip(*(numbers.tolist() for numbers in changes.rows(table.count)), strict=True):
         line = records[row]
-        lines.append([*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]])
+        if taken != row:
+            line = [*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]]
+        lines.append(line)
     write_atomic(out, b"".join(field + end for line in lines for field, end in line))
+    return table.count
 
 
 def _records(content: bytes, delimiter: bytes) -> list[list[tuple[bytes, bytes]]]:
@@ -152,22 +188,55 @@ def _text(field: bytes, delimiter: str, encoding: str) -> str:
     return (next(csv.reader([field.decode(encoding)], delimiter=delimiter), None) or [""])[0]
 
 
-def _npz(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
-    """Arrays of another length than the embeddings, which describe no rows, stay as they are."""
+def _npz(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
+    """Arrays that describe no rows of these embeddings stay as they are."""
     with read_errors(path, "npz"), np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
-    count = len(arrays[level])
-    for name, array in arrays.items():
-        if array.ndim and len(array) == count:
-            arrays[name] = array[source if name == level else rows]
+    count = len(arrays[changes.level])
+    rows, source = changes.rows(count)
+    for name in arrays_of_rows(path, choice):
+        arrays[name] = arrays[name][source if name == changes.level else rows]
     _write_array(out, lambda sink: np.savez(sink, **arrays))
+    return count
 
 
-def _npy(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+def _npy(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     with read_errors(path, "npy"):
         embeddings = np.lib.format.open_memmap(path, mode="r")
-    _csv(path.with_suffix(".csv"), out.with_suffix(".csv"), level, source, rows)
-    _write_array(out, lambda sink: np.save(sink, embeddings[rows]))
+    _csv(choice.table or path.with_suffix(".csv"), out.with_suffix(".csv"), changes, choice)
+    _write_array(out, lambda sink: np.save(sink, embeddings[changes.rows(len(embeddings))[0]]))
+    return len(embeddings)
+
+
+def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
+    """The objects with a new label are written anew; of JSON lines all others stay as they are."""
+    if path.suffix.lower() != ".json":
+        lines = path.read_bytes().splitlines(keepends=True)
+        table = json_lines_table(path)
+        assert table.lines is not None
+        numbers = (table.lines() - 1).tolist()
+        for row, taken in zip(*(rows.tolist() for rows in changes.rows(table.count)), strict=True):
+            if taken != row:
+                line, taken_from = (json.loads(lines[numbers[number]]) for number in (row, taken))
+                _copy_label(line, taken_from, changes.level)
+                end = b"\n" if lines[numbers[row]].endswith(b"\n") else b""
+                lines[numbers[row]] = json.dumps(line, ensure_ascii=False).encode() + end
+        dropped = {numbers[row] for row in changes.dropped}
+        write_atomic(out, b"".join(line for number, line in enumerate(lines) if number not in dropped))
+        return table.count
+    content, objects = json_objects(path)
+    labels = copy.deepcopy(objects)
+    for row, taken in changes.taken.items():
+        _copy_label(objects[row], labels[taken], changes.level)
+    count = len(objects)
+    objects[:] = [objects[row] for row in changes.rows(count)[0]]
+    write_atomic(out, json.dumps(content, ensure_ascii=False, indent=2).encode())
+    return count
+
+
+def _copy_label(row: dict[str, Any], other: dict[str, Any], level: str) -> None:
+    (target, name), (source, key) = (label_place(each, level) for each in (row, other))
+    target[name] = source[key]
 
 
 def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
@@ -176,17 +245,29 @@ def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
     write_atomic(out, sink.getvalue())
 
 
-def _parquet(path: Path, out: Path, level: str, source: Integers, rows: Integers) -> None:
+def _parquet(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     with read_errors(path, "parquet"):
         table = pa.parquet.read_table(path)
-    position = table.schema.get_field_index(level)
-    relabelled = table.column(level).take(pa.array(source))
+    rows, source = changes.rows(len(table))
+    position = table.schema.get_field_index(changes.level)
+    relabelled = table.column(changes.level).take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(position, table.schema.field(position), relabelled)
     if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(left, sink)
     write_atomic(out, sink.getvalue().to_pybytes())
+    return len(table)
 
 
-WRITERS = {".csv": _csv, ".tsv": _csv, ".npz": _npz, ".npy": _npy, ".parquet": _parquet}
+WRITERS = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".txt": _csv,
+    ".npz": _npz,
+    ".npy": _npy,
+    ".parquet": _parquet,
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".json": _json,
+}

@@ -7,19 +7,25 @@ import json
 import logging
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from trivet.io.table import DataTable, arrow_table, is_list, read_errors
+from trivet.io.table import DataTable, arrow_table, is_list, listed, read_errors
 from trivet.runtime.arrays import Integers
 from trivet.runtime.safe_read import check_regular, read_json
 
 ANSWER, ACCEPT, LABEL = "answer", "accept", "label"  # columns that Prodigy writes
-OBJECTS = ("metadata", "payload", "properties")  # in which stores of vectors keep what is known of each
+OBJECTS = (
+    "metadata",
+    "payload",
+    "properties",
+    "_source",
+    "metadatas",
+)  # in which stores of vectors keep what is known of each
 ANSWERS = (ACCEPT, "reject", "ignore")
 
 log = logging.getLogger("trivet")
@@ -41,21 +47,12 @@ def json_lines_table(path: Path) -> DataTable:
 
 
 def json_table(path: Path) -> DataTable:
-    """The columns of a file of a list of JSON objects.
+    """The columns of a file of JSON objects, see `json_objects`.
 
     Raises:
         ValueError: if the file is broken or has another form.
     """
-    try:
-        rows = read_json(path, "a table")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} must be a complete json file: {error}; write it again.") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        what = f"an object of {', '.join(map(repr, list(rows)[:3]))}" if isinstance(rows, dict) else "something else"
-        raise ValueError(
-            f"{path} must be a list of objects, one a row: it is {what}; write it so, with pandas by "
-            'to_json(..., orient="records"), or as JSON lines.'
-        )
+    _, rows = json_objects(path)
     if rows and {"annotations", "data"} <= rows[0].keys():
         raise ValueError(
             f"{path} is the complete export of Label Studio, in which a row has many annotations: export it as "
@@ -64,6 +61,75 @@ def json_table(path: Path) -> DataTable:
     with read_errors(path, "json"):
         table = _parsed(io.BytesIO("\n".join(map(json.dumps, rows)).encode()))
     return arrow_table(path, _labelled(table.take(_accepted(path, table))))
+
+
+def json_objects(path: Path) -> tuple[Any, list[dict[str, Any]]]:
+    """What a JSON file holds, and its rows: the list of objects that it is, or the only one within its objects.
+
+    Raises:
+        ValueError: if the file is broken or has another form; it says which lines of Python make rows of it.
+    """
+    try:
+        content = read_json(path, "a table")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must be a complete json file: {error}; write it again.") from None
+    if _are_objects(content):
+        return content, content
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must be a list of objects, one a row: it is something else; write it so.")
+    within = _within(content)
+    lists = {key: (holder, values) for key, (holder, values) in within.items() if _are_objects(values) and values}
+    if len(lists) == 1:
+        ((key, (holder, rows)),) = lists.items()
+        if not any(
+            isinstance(values, list) and len(values) == len(rows) for values in holder.values() if values is not rows
+        ):
+            log.warning("The rows of %s are read from %s.", path, key)
+            return content, rows
+    what = f"may hold columns, {listed([*map(repr, content)])}"
+    numbered = [key for key, (_, values) in {"": (None, content), **within}.items() if _is_of_rows(values)]
+    if content.keys() == {"columns", "index", "data"}:
+        made = "[dict(zip(a['columns'], row)) for row in a['data']]"
+    elif len(lists) > 1:
+        what, made = f"holds {listed(list(lists))}, of which one must be the rows", f"a{next(iter(lists))}"
+    elif numbered and not lists:
+        what, made = "names each row", f"list(a{numbered[0]}.values())"
+    else:
+        values = "v.values()" if isinstance(next(iter(content.values()), None), dict) else "v"
+        made = f"[dict(zip(a, row)) for row in zip(*({values} for v in a.values() if v))]"
+    raise ValueError(
+        f"{path} must be a list of objects, one a row: it {what}; write rows.json: import json; a = "
+        f"json.load(open({path.name!r})); json.dump({made}, open('rows.json', 'w'))"
+    )
+
+
+def _are_objects(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(row, dict) for row in values)
+
+
+def _is_of_rows(values: object) -> bool:
+    """Test whether an object has more members than each of them, which are objects: these are rows, not columns."""
+    rows = list(values.values()) if isinstance(values, dict) else []
+    return len(rows) > 1 and all(isinstance(row, dict) and len(row) < len(rows) for row in rows)
+
+
+def _within(content: dict[str, Any], above: str = "", depth: int = 3) -> dict[str, tuple[dict[str, Any], Any]]:
+    """The values of an object and of those in it, each by its keys as Python writes them, with the object it is in."""
+    values = {f"{above}[{key!r}]": (content, value) for key, value in content.items()}
+    for key, (_, value) in list(values.items()):
+        if isinstance(value, dict) and depth and not _is_of_rows(value):
+            values |= _within(value, key, depth - 1)
+    return values
+
+
+def label_place(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The object that holds the value of a column in a row, and its key there."""
+    if name not in row:
+        for outer in OBJECTS:
+            inner, key = row.get(outer), name.removeprefix(f"{outer}.")
+            if isinstance(inner, dict) and key in inner:
+                return inner, key
+    return row, ACCEPT if name == LABEL and LABEL not in row and ACCEPT in row else name
 
 
 def _parsed(file: BinaryIO) -> pa.Table:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trivet.io.csv_files import csv_table, unnamed
+from trivet.io.label_columns import PROTOCOL_COLUMNS
 from trivet.io.table import DataTable, arrow_column, check_embeddings, listed, read_errors
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import choose, is_usual, stored_vectors
@@ -22,22 +24,23 @@ from trivet.runtime.safe_read import check_expanded
 
 log = logging.getLogger("trivet")
 PROJECTOR = (("vectors", "metadata"), ("tensors", "metadata"), ("vecs", "meta"))  # how pairs of files are called
+SETS = ("train", "test", "val", "dev")
+# In names such as X_train, Xtrain, train_labels, ytr.
+SET_WORD = re.compile("(?<![a-z])[xy]?(train|training|tr|test|testing|te|val|validation|dev)[xy]?(?![a-z])")
 
 
 def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
     """The embeddings of an npz file, and its arrays of a value for each as columns."""
     headers = _npz_headers(path)
-    numeric = {name: dtype.kind != "f" for name, (_, dtype) in headers.items() if dtype.kind in "biuf"}
-    matrices = {name: integers for name, integers in numeric.items() if len(headers[name][0]) == 2}
-    if choice.embedding is None and not any(map(is_usual, matrices)):
-        for name in filter(is_usual, headers):  # of objects, or of another shape: that is said
-            _check_no_objects(path, repr(name), headers[name][1])
-            matrices |= {name: numeric[name]} if name in numeric else {}
-    described = {name: f"{dtype} of shape {shape}" for name, (shape, dtype) in headers.items()}
-    key = choose(path, matrices, choice.embedding, names=described)
+    key = _key(path, headers, choice)
     check_embeddings(path, headers[key][0])
     count = headers[key][0][0]
-    shapes = {name: shape for name, (shape, dtype) in headers.items() if name != key and dtype.kind in "biufUSMO"}
+    others = _of_other_sets(path, {name: shape for name, (shape, _) in headers.items()}, key)
+    shapes = {
+        name: shape
+        for name, (shape, dtype) in headers.items()
+        if name != key and name not in others and dtype.kind in "biufUSMO"
+    }
 
     arrays = _opened(path)  # once: opening takes time for each array of the file
 
@@ -57,6 +60,109 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
         vectors=_npz_array(path, arrays, key, headers),
         shapes={name: shape for name, shape in shapes.items() if shape != (count,)},
     )
+
+
+def arrays_of_rows(path: Path, choice: VectorChoice) -> list[str]:
+    """The arrays of an npz file that have an entry for each of the embeddings."""
+    headers = _npz_headers(path)
+    key = _key(path, headers, choice)
+    shapes = {name: shape for name, (shape, _) in headers.items()}
+    others = _divided(shapes, key)[1]
+    return [name for name, shape in shapes.items() if shape[:1] == shapes[key][:1] and name not in others]
+
+
+def _key(path: Path, headers: Headers, choice: VectorChoice) -> str:
+    """The array of the embeddings."""
+    numeric = {name: dtype.kind != "f" for name, (_, dtype) in headers.items() if dtype.kind in "biuf"}
+    matrices = {name: integers for name, integers in numeric.items() if len(headers[name][0]) == 2}
+    if choice.embedding is None and not any(map(is_usual, matrices)):
+        for name in filter(is_usual, headers):  # of objects, or of another shape: that is said
+            _check_no_objects(path, repr(name), headers[name][1])
+            matrices |= {name: numeric[name]} if name in numeric else {}
+    described = {name: f"{dtype} of shape {shape}" for name, (shape, dtype) in headers.items()}
+    return choose(path, matrices, choice.embedding, names=described)
+
+
+def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) -> list[str]:
+    """The arrays that describe other vectors of an npz file than those of `key`, such as y_test beside X_train.
+
+    Raises:
+        ValueError: if it cannot be told of which set an array is.
+    """
+    vectors, others, unclear = _divided(shapes, key)
+    if unclear:
+        raise ValueError(
+            f"{path} holds several sets, {listed(vectors)}, and of which {listed(unclear)} is cannot be told; save one "
+            f"file with a column split: {_one_file(path, shapes, vectors)}"
+        )
+    if left := [name for name in others if len(shapes[name]) == 1]:
+        log.warning(
+            "%s holds several sets: %s is read, and %s left out as of another; rename what belongs to it. For all of "
+            "them, save one file with a column split: %s",
+            path,
+            key,
+            listed(left),
+            _one_file(path, shapes, vectors),
+        )
+    return others
+
+
+def _one_file(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
+    """The lines of Python that save some sets of an npz file as one, with a column split."""
+    arrays, labels, counts = [], [], []
+    for name in vectors[:8]:
+        foreign = {word for group in _divided(shapes, name)[1:] for word in group}
+        own = [other for other, shape in shapes.items() if shape == shapes[name][:1] and other not in foreign]
+        arrays.append(f"a[{name!r}]")
+        labels.append(f"a[{own[0]!r}]" if own else f"LABELS_OF_{name}")
+        counts.append(shapes[name][0])
+    splits = [_set_word(name) or name for name in vectors[:8]]
+    return (
+        f"a = numpy.load({path.name!r}); numpy.savez({f'{path.stem}_all.npz'!r}, "
+        f"embeddings=numpy.concatenate([{', '.join(arrays)}]), label=numpy.concatenate([{', '.join(labels)}]), "
+        f"split=numpy.repeat({splits}, {counts}))"
+    )
+
+
+def _divided(shapes: Mapping[str, tuple[int, ...]], key: str) -> tuple[list[str], list[str], list[str]]:
+    """The vectors of all sets, `key` first; the arrays of other sets than its; and those of which this is unclear.
+
+    The names of two sets differ in one piece, which their labels share, or in a word of `SETS`.
+    """
+    alike = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1:] == shapes[key][1:]]
+    sets = [name for name in alike if name != key][:100]  # each array is compared with each
+    word, words = _set_word(key), {_set_word(name) for name in sets} - {_set_word(key), None}
+    rows = [shapes[name][0] for name in (key, *sets)]
+    shared = {(sum(rows),), *([(rows[0],)] if rows[0] in rows[1:] else [])}
+    others, unclear = [], []
+    for name in shapes.keys() - {key, *PROTOCOL_COLUMNS}:
+        of = _set_word(name)
+        if (of and of != word and (word or of in words)) or any(_is_counterpart(name, key, s, shapes) for s in sets):
+            others.append(name)
+        elif word and words and not of and shapes[name] in shared:
+            unclear.append(name)
+    return [key, *sets], sorted(others), sorted(unclear)
+
+
+def _set_word(name: str) -> str | None:
+    """The word of `SETS` that the name of an array has; None without one."""
+    found = SET_WORD.search(re.sub("([a-z])([A-Z])", r"\1_\2", name).lower())
+    return None if found is None else next(word for word in SETS if word[:2] == found[1][:2])
+
+
+def _is_counterpart(name: str, key: str, other: str, names: Collection[str]) -> bool:
+    """Test whether a name differs from another of the file as the vectors of another set do from those of `key`."""
+    start = _common(key, other)
+    end = _common(key[start:][::-1], other[start:][::-1])
+    ours, theirs = key[start : len(key) - end], other[start : len(other) - end]
+    places = [found.start() for found in re.finditer(re.escape(theirs), name)]
+    renamed = {name[:place] + ours + name[place + len(theirs) :] for place in places}
+    return not renamed.isdisjoint(names)
+
+
+def _common(one: str, other: str) -> int:
+    """The length of the start that two texts share."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def read_integers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
