@@ -232,7 +232,7 @@ ELSEWHERE = {  # what a message calls -> the test that does it, or why none can
     "loss": "how a loss is called, not what to do",
     "save": "Matlab is not there to run it",
     "savez": "tests/commands/test_mistakes.py::files",
-    "to_json": "pandas is not there; files as it writes them are read in tests/commands/test_table_forms.py",
+    **dict.fromkeys(("dump", "load", "open"), "tests/io/test_vector_sets.py::test_lines_that_make_rows_of_other_forms"),
     "trusted_code": "tests/test_plugins.py::test_code_of_others_runs_only_if_it_is_trusted",
 }
 
