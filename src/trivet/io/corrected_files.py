@@ -19,7 +19,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_form, csv_table
 from trivet.io.embedding_table import Vectors
 from trivet.io.formats import holds_vectors
-from trivet.io.json_files import json_lines_table, json_objects, label_place
+from trivet.io.json_files import json_lines_table, json_objects, label_cell
 from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
 from trivet.io.npz_files import arrays_of_rows
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs, is_saved
@@ -104,7 +104,7 @@ class _Changes(NamedTuple):
     dropped: Integers
 
     def rows(self, count: int) -> tuple[Integers, Integers]:
-        """Of a file of N rows those that stay, and whose label each takes; ValueError if none stays."""
+        """The rows of a file of N that stay, and whose label each takes; ValueError if none stays."""
         rows, source = np.delete(np.arange(count), self.dropped), np.arange(count)
         if not len(rows):
             raise ValueError(f"decisions must leave a row: those of {self.decisions} drop all {count}; keep some.")
@@ -235,7 +235,7 @@ def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int
 
 
 def _copy_label(row: dict[str, Any], other: dict[str, Any], level: str) -> None:
-    (target, name), (source, key) = (label_place(each, level) for each in (row, other))
+    (target, name), (source, key) = (label_cell(each, level) for each in (row, other))
     target[name] = source[key]
 
 

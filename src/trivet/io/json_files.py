@@ -64,7 +64,7 @@ def json_table(path: Path) -> DataTable:
 
 
 def json_objects(path: Path) -> tuple[Any, list[dict[str, Any]]]:
-    """What a JSON file holds, and its rows: the list of objects that it is, or the only one within its objects.
+    """The content of a JSON file, and its rows: the list of objects that it is, or the only one within its objects.
 
     Raises:
         ValueError: if the file is broken or has another form; it says which lines of Python make rows of it.
@@ -122,7 +122,7 @@ def _within(content: dict[str, Any], above: str = "", depth: int = 3) -> dict[st
     return values
 
 
-def label_place(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+def label_cell(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The object that holds the value of a column in a row, and its key there."""
     if name not in row:
         for outer in OBJECTS:

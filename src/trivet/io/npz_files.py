@@ -93,7 +93,7 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
     if unclear:
         raise ValueError(
             f"{path} holds several sets, {listed(vectors)}, and of which {listed(unclear)} is cannot be told; save one "
-            f"file with a column split: {_one_file(path, shapes, vectors)}"
+            f"file with a column split: {_joining_lines(path, shapes, vectors)}"
         )
     if left := [name for name in others if len(shapes[name]) == 1]:
         log.warning(
@@ -102,19 +102,19 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
             path,
             key,
             listed(left),
-            _one_file(path, shapes, vectors),
+            _joining_lines(path, shapes, vectors),
         )
     return others
 
 
-def _one_file(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
+def _joining_lines(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
     """The lines of Python that save some sets of an npz file as one, with a column split."""
     arrays, labels, counts = [], [], []
     for name in vectors[:8]:
         foreign = {word for group in _divided(shapes, name)[1:] for word in group}
-        own = [other for other, shape in shapes.items() if shape == shapes[name][:1] and other not in foreign]
+        columns = [other for other, shape in shapes.items() if shape == shapes[name][:1] and other not in foreign]
         arrays.append(f"a[{name!r}]")
-        labels.append(f"a[{own[0]!r}]" if own else f"LABELS_OF_{name}")
+        labels.append(f"a[{columns[0]!r}]" if columns else f"LABELS_OF_{name}")
         counts.append(shapes[name][0])
     splits = [_set_word(name) or name for name in vectors[:8]]
     return (
@@ -146,8 +146,8 @@ def _divided(shapes: Mapping[str, tuple[int, ...]], key: str) -> tuple[list[str]
 
 def _set_word(name: str) -> str | None:
     """The word of `SETS` that the name of an array has; None without one."""
-    found = SET_WORD.search(re.sub("([a-z])([A-Z])", r"\1_\2", name).lower())
-    return None if found is None else next(word for word in SETS if word[:2] == found[1][:2])
+    match = SET_WORD.search(re.sub("([a-z])([A-Z])", r"\1_\2", name).lower())
+    return None if match is None else next(word for word in SETS if word[:2] == match[1][:2])
 
 
 def _is_counterpart(name: str, key: str, other: str, names: Collection[str]) -> bool:
@@ -155,14 +155,16 @@ def _is_counterpart(name: str, key: str, other: str, names: Collection[str]) -> 
     start = _common(key, other)
     end = _common(key[start:][::-1], other[start:][::-1])
     ours, theirs = key[start : len(key) - end], other[start : len(other) - end]
-    places = [found.start() for found in re.finditer(re.escape(theirs), name)]
-    renamed = {name[:place] + ours + name[place + len(theirs) :] for place in places}
+    positions = [match.start() for match in re.finditer(re.escape(theirs), name)]
+    renamed = {name[:position] + ours + name[position + len(theirs) :] for position in positions}
     return not renamed.isdisjoint(names)
 
 
-def _common(one: str, other: str) -> int:
+def _common(first: str, second: str) -> int:
     """The length of the start that two texts share."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def read_integers(path: Path, names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
