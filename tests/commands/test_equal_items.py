@@ -109,3 +109,43 @@ def test_evaluate_names_equal_vectors_of_two_sets(whole: bool, run_command: Call
     if whole:
         only = ("evaluate", path, "--split", "train", "--labels", "label", "--measures", "recall@1")
         assert "equal" not in run_command(*only)[1]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "init"])
+def test_copies_within_one_set_are_said_by_each_command(command: str, run_command: Call) -> None:
+    points = np.random.default_rng(0).normal(size=(40, 8))
+    points[[7, 9]] = points[[1, 2]]
+    label = np.array(["a", "b", "c", "d"])[np.arange(40) % 4]
+    options = ["--measures", "recall@1"] if command == "evaluate" else []
+    for vectors, copied in ((points, True), (points[10:], False)):
+        np.savez("x.npz", embeddings=vectors, label=label[-len(vectors) :])
+        code, out, _ = run_command(command, "x.npz", *options, *(["--force"] if command == "init" else []))
+        assert code == 0
+        assert ("Copies of other vectors, number for number: 2 of 40." in " ".join(out.split())) == copied
+
+
+FORMS = [
+    (["1", "2", "3"], ["1.0", "2.0", "3.0"], True),
+    (["1", "2", "3"], ["01", "02", "03"], True),
+    (["true", "false"], ["True", "False"], True),
+    (["ant", "bee"], ["ant ", "bee"], False),
+    (["Ant", "bee"], ["ant", "bee"], False),
+    (["1", "1.0", "2"], ["01", "2", "3"], False),  # of which "1" and "1.0" would become one
+]
+
+
+@pytest.mark.parametrize(("queries", "gallery", "matched"), FORMS)
+def test_labels_of_query_and_gallery_that_differ_in_form(
+    queries: list[str], gallery: list[str], matched: bool, run_command: Call
+) -> None:
+    points = np.random.default_rng(0).normal(size=(len(queries), 8))
+    for name, names in (("q", queries), ("g", gallery)):
+        np.savez(f"{name}.npz", embeddings=points[: len(names)], label=np.array(names))
+    code, out, _ = run_command("evaluate", "--query", "q.npz", "--gallery", "g.npz", "--measures", "recall@1")
+    text = " ".join(out.split())
+    assert code == 0
+    assert ("are matched by value" in text) == matched
+    assert ("write alike in both what differs only in form" in text) == (not matched)
+    assert "add items of them" not in text
+    if matched:
+        assert "100.0" in text

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from trivet.commands.init.data import detect
+from trivet.datasets.vectors import VectorsConfig, load_vectors
 from trivet.io.embedding_table import Vectors
-from trivet.io.label_columns import alike_labels, several_labels
+from trivet.io.label_columns import odd_labels, several_labels, split_names
 from trivet.io.read_embeddings import read_texts, read_vectors
 
 
@@ -36,16 +40,24 @@ def texts(folder: Path, **columns: Sequence[object]) -> Vectors:
         (["x\u200by", "xy"], r"'x\u200by' (2) and 'xy' (1)"),
         (["\uff21B", "ab"], "'\uff21B' (2) and 'ab' (1)"),
         (["stra\u00dfe", "STRASSE"], "'stra\u00dfe' (2) and 'STRASSE' (1)"),
+        (["1", "1.0", "2"], "'1' (3) and '1.0' (2)"),
+        (["7", "-07.50", "-7.5"], "'-07.50' (2) and '-7.5' (1)"),
         (["dog", "dogs", "a", "A", "\u00e4", "b1", "b2"], None),
     ],
 )
 def test_names_that_look_alike(names: list[str], pairs: str | None) -> None:
-    sentence = alike_labels("label", {name: len(names) - i for i, name in enumerate(names)})
+    sentences = odd_labels("label", {name: len(names) - i for i, name in enumerate(names)})
     if pairs is None:
-        assert sentence is None
+        assert not sentences
     else:
-        assert sentence is not None
+        (sentence,) = sentences
         assert f"{pairs}. Write them alike" in sentence
+
+
+@pytest.mark.parametrize("name", ["nan", "None", "NULL", "?", "-", "n/a", "Unknown"])
+def test_names_that_stand_for_no_label(name: str) -> None:
+    (note,) = odd_labels("label", {"a": 3, "b": 2, name: 4})
+    assert f"count as classes: {name!r} (4). If they do here, empty these cells" in note
 
 
 @pytest.mark.parametrize(
@@ -191,3 +203,78 @@ def test_other_json_is_refused_in_a_sentence(content: str, sentence: str, tmp_pa
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ValueError, match=sentence):
         read_texts(tmp_path / "t.json")
+
+
+WORDS = [["train", "test"], ["Train", "TEST"], ["training", "testing", "validation"], ["TRAIN", "dev", " test"]]
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.npz"])
+@pytest.mark.parametrize("column", ["set", "split", "label2"])
+def test_a_column_of_words_of_splits_is_the_split_and_no_class(
+    words: list[str], name: str, column: str, tmp_path: Path
+) -> None:
+    parts = words * 8
+    columns: dict[str, Sequence[Any]] = {
+        "embedding": [[float(i), 1.0 + i % 3] for i in range(len(parts))],
+        "label": [f"k{i % 5}" for i in range(len(parts))],
+        column: parts,
+    }
+    path = tmp_path / name
+    if name == "t.npz":
+        np.savez(path, **{key: np.array(values) for key, values in columns.items()})
+    elif name == "t.parquet":
+        pa.parquet.write_table(pa.table(columns), path)
+    elif name == "t.csv":
+        rows = zip(*columns.values(), strict=True)
+        path.write_text("\n".join([",".join(columns), *(f'"{v}",{k},{part}' for v, k, part in rows)]) + "\n")
+    else:
+        table(tmp_path, columns)
+    for levels in (None, ["label"]):
+        vectors = read_vectors(path, levels=levels)
+        assert list(vectors.labels) == ["label"]
+        assert vectors.splits is not None
+        assert set(vectors.splits.tolist()) == {"train", "test", "val"} - ({"val"} if len(words) == 2 else set())
+        assert (column == "split") == (not vectors.notes)
+    assert len(read_vectors(path, split="Test")) == 8
+    assert list(read_vectors(path, levels=[column]).labels) == [column]  # which was named
+    splits = load_vectors(VectorsConfig(path=path), tmp_path, None)
+    assert len(splits.train) == 8
+    assert list(splits.train.labels) == ["label"]
+    detected = detect(path)
+    assert detected.divided
+    assert list(detected.levels) == ["label"]
+
+
+def test_words_of_splits_that_leave_it_open() -> None:
+    assert split_names(["Train", "train ", "valid", "dev", "query"]) == {
+        "Train": "train", "train ": "train", "valid": "valid", "dev": "dev", "query": "query",
+    }  # fmt: skip
+
+
+def test_two_columns_of_splits_are_asked_about_and_the_remedy_works(tmp_path: Path) -> None:
+    parts = ["train", "test"] * 10
+    columns = {"text": [f"text {i}" for i in range(20)], "label": list("aabb") * 5, "set": parts, "fold": parts[::-1]}
+    with pytest.raises(ValueError, match=r"set, fold of .* rename the one that is meant to 'split'"):
+        read_texts(table(tmp_path, columns))
+    vectors = read_texts(table(tmp_path, {("split" if key == "set" else key): side for key, side in columns.items()}))
+    assert list(vectors.labels) == ["label"]
+    assert "fold says which rows are trained on" in vectors.why_none()
+
+
+def test_one_hot_columns_are_named_as_such(tmp_path: Path) -> None:
+    kinds = ["ant", "bee", "cat"]
+    hot = {kind: [int(i % 3 == k) for i in range(24)] for k, kind in enumerate(kinds)}
+    path = table(tmp_path, {"embedding": [[i, 0.5] for i in range(24)], **hot})
+    assert not read_vectors(path).labels
+    with pytest.raises(ValueError, match=r"ant, bee, cat are one-hot: .* idxmax\(axis=1\)"):
+        detect(path)
+    path = table(tmp_path, {"embedding": [[i, 0.5] for i in range(24)], **hot, "kind": kinds * 8})
+    assert list(detect(path).levels) == ["kind"]
+
+
+@pytest.mark.parametrize("name", ["Bearbeiter", "usuario", "Name"])
+def test_people_are_no_coarse_level(name: str, tmp_path: Path) -> None:
+    people = [f"p{i % 4 // 2}" for i in range(24)]
+    path = table(tmp_path, {"embedding": [[i, 0.5] for i in range(24)], "label": list("abcd") * 6, name: people})
+    assert list(detect(path).levels) == ["label"]

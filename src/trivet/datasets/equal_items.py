@@ -58,6 +58,18 @@ def row_keys(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
 
 
+def copies(vectors: npt.NDArray[Any]) -> list[str]:
+    """Sentences on how many vectors, of the first GiB, equal an earlier one; none where all differ."""
+    rows = vectors[: max(1, COMPARED // vectors[0].nbytes)]
+    same = len(rows) - len(set(row_keys(rows)))
+    if not same:
+        return []
+    return [
+        f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.",
+        "A copy is found first, and raises recall: leave copies out, unless they are items of their own.",
+    ]
+
+
 def file_keys(sources: Sequence[Source]) -> list[Hashable]:
     """A value for each file, which files of equal bytes share; one that cannot be read shares it with none.
 

@@ -18,7 +18,7 @@ from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing,
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import LevelsConfig, Split
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame
-from trivet.io.label_columns import alike_labels
+from trivet.io.label_columns import odd_labels
 
 log = logging.getLogger("trivet")
 
@@ -64,6 +64,14 @@ def list_folder(config: FolderConfig) -> Listing:
     levels = _level_names(config, images, 1 if subsets else 0)
     labels, names = path_levels(images, levels, 1 if subsets else 0)  # the folders train/ and test/ are no classes
     top = np.array([path.split("/")[0] for path in images])
+    odd = [
+        note
+        for level in levels
+        for note in odd_labels(
+            level,
+            dict(zip(names[level], np.bincount(labels[level], minlength=len(names[level])).tolist(), strict=True)),
+        )
+    ]
     return Listing(
         name=config.root.resolve().name,
         location=config.root,
@@ -72,12 +80,8 @@ def list_folder(config: FolderConfig) -> Listing:
         labels=labels,
         names=names,
         subsets={folder: np.flatnonzero(top == folder) for folder in subsets},
-        notes=tuple(filter(None, [unread, *(_alike(level, labels[level], names[level]) for level in levels)])),
+        notes=tuple(filter(None, [unread, *odd])),
     )
-
-
-def _alike(level: str, labels: np.ndarray, names: tuple[str, ...]) -> str | None:
-    return alike_labels(level, dict(zip(names, np.bincount(labels, minlength=len(names)).tolist(), strict=True)))
 
 
 def load_images(root: Path, frame: Frame, progress: Progress | None = None, *, unread: bool = False) -> Dataset:

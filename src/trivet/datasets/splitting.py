@@ -12,12 +12,12 @@ from pydantic import Field, model_validator
 
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Dataset, Splits, choose_level
+from trivet.io.label_columns import split_names
 from trivet.runtime.text import abbreviated
 
 Split = Literal["auto", "class-disjoint", "in-class"]
 
 TRAIN, TEST, VAL = "train", "test", "val"
-VALIDATION = (VAL, "valid", "validation", "dev")  # what a column may call a part for validation
 LISTED = 3  # names that a message lists
 
 
@@ -139,18 +139,20 @@ def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarra
         return {}
     names, numbers = np.unique(column, return_inverse=True)
     values = names.tolist()
-    if TRAIN not in values or len(values) < 2:
+    roles = [split_names([name])[name] for name in values]
+    if TRAIN not in roles or len(values) < 2:
         raise ValueError(
             f"the column split must say train of some rows and test or val of others: {path} has "
             f"{abbreviated(values, LISTED)}; rename them, or remove the column."
         )
     if wrong := [name for name in values if not name.strip() or Path(name).name != name]:  # each becomes a file
         raise ValueError(f"the names in the column split must be names that a file can have: got {wrong[0]!r}.")
-    order = sorted(range(len(values)), key=lambda i: (values[i] != TRAIN, values[i] in VALIDATION, values[i] != TEST))
-    subsets = {VAL if values[i] in VALIDATION else values[i]: np.flatnonzero(numbers == i) for i in order}
+    order = sorted(range(len(values)), key=lambda i: (roles[i] != TRAIN, roles[i] == VAL, roles[i] != TEST))
+    subsets = {roles[i]: np.flatnonzero(numbers == i) for i in order}
     if len(subsets) < len(values):
         raise ValueError(
-            f"the column split must name one part for validation: {path} has {abbreviated(values, LISTED)}."
+            "the column split must have one name for each part, to train on, to test and to validate: "
+            f"{path} has {abbreviated(values, LISTED)}; write each alike."
         )
     return subsets
 

@@ -19,13 +19,16 @@ from trivet.io.label_columns import (
     ID,
     PROTOCOL_COLUMNS,
     SPLIT,
-    alike_labels,
+    TRUTH,
     different,
     is_index,
     label_levels,
     label_values,
     nearly_distinct,
+    odd_labels,
     several_labels,
+    split_column,
+    split_names,
 )
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.table import LONGEST, ColumnValues, DataTable, listed
@@ -33,8 +36,6 @@ from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.arrays import Integers
 
 Names = npt.NDArray[np.str_]
-
-TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +166,8 @@ def select_rows(
     """
     path = table.path
     _check_shapes(table, levels)
-    splits = _known(table, SPLIT)
+    divided = split_column(table, [*(levels or ()), *([] if text is None else [text]), *(needs or ())])
+    splits = None if divided is None else table.values(divided)
     rows: Integers = np.arange(table.count)
     if split is not None:
         rows = _rows_of(path, splits, split)
@@ -175,6 +177,8 @@ def select_rows(
             raise ValueError(f"{kind} must be a column: {path} has no {wanted!r}; {_nearest(wanted, table)}")
     passed_over: dict[str, str] = {}
     notes: list[str] = []
+    if divided is not None and divided not in SPLIT:
+        notes.append(f"The column {divided!r} says which rows are trained on: it holds such words alone.")
     if levels is None:
         chosen, passed_over = label_levels(table.without(needs or ()))
     else:
@@ -206,10 +210,17 @@ def select_rows(
     )
     if id_texts is not None:
         _check_different(table, id_texts, rows)
+    if split_texts is not None:
+        split_texts = _called(split_texts)
     protocol = _protocol(table, rows, camera_texts)
-    used = {*chosen, *([] if text is None else [text]), *(CAMERA if protocol is not None else ())}
+    used = {
+        *chosen,
+        *([] if divided is None else [divided]),
+        *([] if text is None else [text]),
+        *(CAMERA if protocol is not None else ()),
+    }
     labels = {level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()}
-    notes += filter(None, [alike_labels(level, _counted(names)) for level, names in labels.items()])
+    notes += [note for level, names in labels.items() for note in odd_labels(level, counted_names(names))]
     vectors = np.empty((table.count, 0), np.float32) if table.vectors is None else table.vectors
     return Vectors(
         name=name or path.name,
@@ -238,7 +249,7 @@ def _nearest(name: str, table: DataTable) -> str:
     return f"it has {listed(types)}; add a column of texts or numbers."
 
 
-def _counted(names: Names) -> dict[str, int]:
+def counted_names(names: Names) -> dict[str, int]:
     counts = pa.array(names, pa.large_string()).value_counts()
     return dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
 
@@ -345,11 +356,20 @@ def _rows_of(path: Path, splits: ColumnValues | None, split: str) -> Integers:
     if splits is None:
         raise ValueError(f"{path} must have a column 'split' to choose the split {split!r} from: it has none; add it.")
     there = np.flatnonzero(~splits.missing)
-    (numbers,), names = class_numbers(_names(splits.values[there]))
-    if split not in names:
+    values = _names(splits.values[there])
+    (numbers,), names = class_numbers(values if split in values else _called(values))
+    called = split if split in names else split_names([split])[split]
+    if called not in names:
         raise ValueError(f"{path} has no row of the split {split!r}; {nearest(split, names)}")
-    rows: Integers = there[numbers == names.index(split)]
+    rows: Integers = there[numbers == names.index(called)]
     return rows
+
+
+def _called(splits: Names) -> Names:
+    """The splits by the names of `split_names`."""
+    (numbers,), names = class_numbers(splits)
+    called = split_names(names)
+    return np.array([called[name] for name in names], np.str_)[numbers]
 
 
 def _texts(path: Path, column: ColumnValues, rows: Integers, role: str) -> Names:

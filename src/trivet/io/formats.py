@@ -67,7 +67,7 @@ def open_rows(path: Path, what: str = "a table", choice: VectorChoice = NO_CHOIC
     elif not path.is_file():
         raise ValueError(f"{what} must be in a file or a folder: {path} does not exist; check the path.")
     elif path.suffix.lower() not in TABLES:
-        raise ValueError(f"{what} must be in a file {', '.join(TABLES)}: got {path}; save it as one of these.")
+        raise ValueError(f"{what} must be in a file {', '.join(TABLES)}: got {path}; {remedy(path)}.")
     else:
         table = FORMATS[path.suffix.lower()].open(path, choice)
     if table.count == 0:
@@ -93,10 +93,21 @@ def open_vectors(path: Path, choice: VectorChoice) -> DataTable:
         form = FORMATS.get(path.suffix.lower())
         if form is None:
             raise ValueError(
-                f"embeddings must be in a file {', '.join(FORMATS)} or a run folder: got {path}; save them in the "
-                'program that wrote it with numpy.savez("vectors.npz", embeddings=..., label=...).'
+                f"embeddings must be in a file {', '.join(FORMATS)} or a run folder: got {path}; "
+                + remedy(
+                    path,
+                    'save them in the program that wrote it with numpy.savez("vectors.npz", embeddings=..., label=...)',
+                )
+                + "."
             )
         return with_vectors(path, form.open(path, choice), choice)
+
+
+def remedy(path: Path, otherwise: str = "save it as one of these") -> str:
+    """Advice on a file of no format that is read."""
+    if path.suffix.lower() in (".zip", ".gz", ".tgz", ".tar", ".bz2", ".xz", ".zst", ".7z", ".rar"):
+        return "unpack it, and give what is in it"
+    return "save it as csv" if path.suffix.lower() in (".xlsx", ".xls", ".xlsm", ".ods") else otherwise
 
 
 def is_table(path: Path) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.io.table import ColumnValues, DataTable, arrow_column, is_list, is_readable, listed
+from trivet.io.table import ColumnValues, DataTable, arrow_column, is_list, is_readable, is_text, listed
 
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
 PROTOCOL_COLUMNS = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
@@ -50,6 +51,13 @@ helpful length width height latitude longitude lat lon lng duration weight confi
 locale bbox is has num
 """
 NAMES_OF_ROWS = """id ids index key no nr number"""
+SPLIT_WORDS = {
+    word: words[0]
+    for words in (("train", "training"), ("test", "testing"), ("val", "valid", "validation", "dev"))
+    for word in words
+}  # what a column may call a part, in any case -> its name here
+NO_LABEL = """nan <nan> none null nil na n/a #n/a <na> nat ? - -- unknown undefined missing"""
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 NUMBER = re.compile(r"\s*[+-]?\d+(\.\d*)?\s*|True|False|true|false")
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*", re.DOTALL)
 MONTH = "[^\\W\\d]{3,10}\\.?"
@@ -94,6 +102,52 @@ def label_rank(name: str, column: ColumnValues) -> tuple[int, int]:
     return kind, -(idea or 0)
 
 
+def split_column(source: DataTable, but: Collection[str] = ()) -> str | None:
+    """The column that says which part each row belongs to: `split`, else the one that holds words such as "Train" and
+    "testing" alone, "train" among them; None without one.
+
+    Args:
+        but: columns that are known to be something else.
+
+    Raises:
+        ValueError: if there are several such columns.
+    """
+    there = [name for name in SPLIT if name in source.columns] or [
+        name for name in source.types if name not in {*but, *source.levels} and _holds_splits(source, name)
+    ]
+    if len(there) > 1:
+        raise ValueError(
+            f"one column must say which rows are trained on: {listed(there)} of {source.path} hold train and other "
+            f"parts; rename the one that is meant to {SPLIT[0]!r}."
+        )
+    return there[0] if there else None
+
+
+def _holds_splits(source: DataTable, name: str) -> bool:
+    """Test whether a column holds names of parts alone, those of the part to train on and of another among them."""
+    if not is_text(source.types[name]):
+        return False
+    batch = next(source.batches([name]), None)
+    first = [] if batch is None else batch.column(0).slice(0, FIRST).unique().to_pylist()
+    if not all(value is None or value.strip().casefold() in {"", *SPLIT_WORDS} for value in first):
+        return False
+    subsets = {SPLIT_WORDS.get(value.strip().casefold()) for value in different(source.values(name)) if value.strip()}
+    return "train" in subsets and len(subsets) > 1 and None not in subsets
+
+
+def split_names(names: Iterable[str]) -> dict[str, str]:
+    """The names of parts in a column -> as they are called here: "train", "test" and "val" for their words in any case.
+
+    Different words that would be called alike, such as "valid" and "dev", stay as they are.
+    """
+    words = {name: name.strip().casefold() for name in names}
+    alike = Counter(SPLIT_WORDS.get(word) for word in {*words.values()})
+    return {
+        name: SPLIT_WORDS[word] if word in SPLIT_WORDS and alike[SPLIT_WORDS[word]] == 1 else name
+        for name, word in words.items()
+    }
+
+
 def text_column(source: DataTable) -> str | None:
     """The column of texts: one with a usual name, else the one of the longest texts of those that hardly repeat."""
     ranks = {}
@@ -135,6 +189,9 @@ def label_columns(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str,
     for name in source.types:
         if name in RESERVED or is_index(name) or (source.levels and name not in source.levels):
             continue
+        if not source.levels and _holds_splits(source, name):
+            others[name] = f"{name} says which rows are trained on"
+            continue
         column = _single_value(source, name)
         if isinstance(column, str):
             if column:
@@ -149,7 +206,25 @@ def label_columns(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str,
                 levels[name] = column
             else:
                 others[name] = f"{name} holds several labels in a cell, such as {several!r}"
+    if hot := [] if source.levels else _binary_indicators(levels):
+        for name in hot:
+            del levels[name]
+        others[hot[0]] = (
+            f"{listed(hot)} are one-hot: in each row a single one is 1; write its name in one column, as pandas does "
+            "by idxmax(axis=1)"
+        )
     return levels, others
+
+
+def _binary_indicators(columns: Mapping[str, ColumnValues]) -> list[str]:
+    """The names of the columns of 0 and 1, or false and true, if in each row a single one of three or more is 1."""
+    marks = {}
+    for name, column in columns.items():
+        coded = pa.array(column.values).dictionary_encode()
+        truths = [TRUTH.get(str(value).casefold().removesuffix(".0")) for value in coded.dictionary.to_pylist()]
+        if len(truths) < 3 and None not in truths and not column.missing.any():
+            marks[name] = np.array(truths)[coded.indices.to_numpy()]
+    return list(marks) if len(marks) > 2 and (np.sum(list(marks.values()), axis=0) == 1).all() else []
 
 
 def label_levels(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str, str]]:
@@ -238,27 +313,57 @@ def is_index(column: str) -> bool:
     return column == "" or re.fullmatch("Unnamed: 0|__index_level_[0-9]+__", column) is not None
 
 
-def alike_labels(level: str, counts: Mapping[str, int]) -> str | None:
-    """Sentence on class names that differ only in white space, case or Unicode form; None without such.
+def odd_labels(level: str, counts: Mapping[str, int]) -> list[str]:
+    """Sentences on class names that differ only in form, and on those that missing values are written as.
 
     Args:
         counts: class name -> number of its items.
     """
-    groups = defaultdict[str, list[str]](list)
+    notes = []
+    if alike := alike_labels(counts):
+        notes.append(
+            f"Class names of {level!r} that differ only in form count as different classes: {listed(alike)}. Write "
+            "them alike if they mean the same."
+        )
+    empty = NO_LABEL.split()
+    if gaps := [f"{name!r} ({count:,})" for name, count in counts.items() if name.strip().casefold() in empty]:
+        notes.append(
+            f"Class names of {level!r} that often stand for a missing label count as classes: {listed(gaps)}. If they "
+            "do here, empty these cells: --skip-empty leaves them out."
+        )
+    return notes
+
+
+def alike_labels(counts: Mapping[str, int]) -> list[str]:
+    """The class names, each with the number of its items, that differ only in white space, case, Unicode form or the
+    digits of a number, such as "'1' (20) and '1.0' (3)"."""
+    groups = defaultdict[object, list[str]](list)
     for name in counts:
         plain = name
         if not name.isascii():
             plain = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
         plain = " ".join(plain.split())
-        groups[plain.casefold() if len(plain) > 1 else plain].append(name)  # "a" and "A" are letters
+        groups[label_value(plain.casefold() if len(plain) > 1 else plain)].append(name)  # "a" and "A" are letters
     alike = []
     for names in groups.values():
         if len(names) > 1:
             spelled = ascii if len({unicodedata.normalize("NFC", name) for name in names}) < len(names) else repr
             alike.append(" and ".join(f"{spelled(name)} ({counts[name]:,})" for name in names))
-    if not alike:
-        return None
-    return (
-        f"Class names of {level!r} that differ only in spaces, case or Unicode form count as different classes: "
-        f"{listed(alike)}. Write them alike if they mean the same."
-    )
+    return alike
+
+
+def label_value(name: str) -> object:
+    """Value that a class name writes: the number, or "true" or "false" in any case; else the name itself."""
+    text = name.strip()
+    if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", text):
+        return Fraction(text)
+    return text.casefold() if text.casefold() in ("true", "false") else name
+
+
+def like_names(names: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Names that others lack -> the one of the others that writes the same number or truth; none where two of either
+    do."""
+    values, wanted = ({label_value(name): name for name in side} for side in (names, others))
+    if len(values) < len(names) or len(wanted) < len(others):
+        return {}
+    return {name: wanted[value] for value, name in values.items() if wanted.get(value, name) != name}

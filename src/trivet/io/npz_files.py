@@ -42,6 +42,7 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
         if name != key and name not in others and dtype.kind in "biufUSMO"
     }
 
+    types = {True: pa.large_string(), False: pa.null()}  # those of numbers are known once they are read
     arrays = _opened(path)  # once: opening takes time for each array of the file
 
     def read(name: str) -> pa.ChunkedArray:
@@ -52,7 +53,7 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
 
     return DataTable(
         path,
-        {name: pa.null() for name, shape in shapes.items() if shape == (count,)},  # known once they are read
+        {name: types[headers[name][1].kind in "US"] for name, shape in shapes.items() if shape == (count,)},
         count,
         read,
         lambda names: iter(pa.table({name: read(name) for name in names}).to_batches()),

@@ -80,13 +80,20 @@ def void(classes: Mapping[str, int], retrievable: int, measures: Sequence[str]) 
     return names
 
 
-def unanswerable(level: str, retrieval: Retrieval, cameras: str, gallery: Sequence[str] = ()) -> list[str]:
+def unanswerable(
+    level: str,
+    retrieval: Retrieval,
+    cameras: str,
+    gallery: Sequence[str] = (),
+    absent_classes: str = "add items of them",
+) -> list[str]:
     """Explain why queries have no positive, and what to do; nothing where each has one.
 
     Args:
         level: the label level of the retrieval.
         cameras: what to do where cameras leave all positives out.
         gallery: names of classes in the gallery, which an absent one is shown beside.
+        absent_classes: what to do about classes that the gallery lacks.
     """
     assert retrieval.task is not None
     absent, alone, near = (mask.numpy() for mask in retrieval.task.unanswerable(retrieval.level))
@@ -100,7 +107,7 @@ def unanswerable(level: str, retrieval: Retrieval, cameras: str, gallery: Sequen
         there = f", which has {abbreviated([repr(name) for name in gallery], LISTED)}" if len(gallery) else ""
         causes.append(
             f"{absent.sum()} are of {counted(len(names), 'class')} that the gallery lacks "
-            f"({abbreviated(names, LISTED)}){there}: add items of them"
+            f"({abbreviated(names, LISTED)}){there}: {absent_classes}"
             + (", or leave these queries out (--without-positive drop)" if count < total else "")
         )
     if alone.any():

@@ -43,6 +43,7 @@ from trivet.commands.evaluate.sets import (
     sample_queries,
     self_rows,
     separate_scope,
+    unlike_forms,
 )
 from trivet.commands.printing import command_line
 from trivet.io.atomic_files import write_atomic
@@ -248,7 +249,7 @@ def _evaluate(
             if gallery is not None or sets.cameras:
                 cameras = "leave out --cameras" if request.cameras else "correct or remove its column camera"
                 there = classes[np.unique(gallery_labels.get(level, labels[level]))].tolist()
-                causes = unanswerable(level, retrieval, cameras, there)
+                causes = unanswerable(level, retrieval, cameras, there, unlike_forms(sets, level))
                 if causes and not retrieval.counted.any():
                     raise ValueError(f"--without-positive drop leaves out every query: {causes[0]}")
                 record.warnings += causes

@@ -10,10 +10,12 @@ import numpy as np
 
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
-from trivet.datasets.equal_items import COMPARED, KeyedItems, equal_pairs, row_keys
+from trivet.datasets.equal_items import COMPARED, KeyedItems, copies, equal_pairs, row_keys
 from trivet.datasets.splitting import TRAIN
-from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.embedding_table import Vectors, class_numbers, counted_names
+from trivet.io.label_columns import alike_labels, like_names
 from trivet.io.read_embeddings import read_vectors
+from trivet.io.table import listed
 from trivet.metrics.points import Metric
 from trivet.runtime.text import counted
 
@@ -120,7 +122,33 @@ def _of_two_sets(
                 f"--same-items matches queries with the gallery by id: {what}; correct the ids, or leave out "
                 "--same-items."
             )
-    return QueriesAndGallery(name, queries, gallery, distance, request.cameras, by_id=request.same_items)
+    return QueriesAndGallery(
+        name, _labelled_like(queries, gallery), gallery, distance, request.cameras, by_id=request.same_items
+    )
+
+
+def _labelled_like(queries: Vectors, gallery: Vectors) -> Vectors:
+    """Queries with the class names of the gallery where these write the same numbers or truths in another form."""
+    labels, notes = dict(queries.labels), list(queries.notes)
+    for level in queries.labels.keys() & gallery.labels.keys():
+        (numbers,), names = class_numbers(labels[level])
+        called = like_names(names, class_numbers(gallery.labels[level])[1])
+        if called:
+            labels[level] = np.array([called.get(name, name) for name in names])[numbers]
+            first, other = next(iter(called.items()))
+            notes.append(f"Labels of queries and gallery at {level!r} are matched by value: {first!r} is {other!r}.")
+    return replace(queries, labels=labels, notes=tuple(notes))
+
+
+def unlike_forms(sets: QueriesAndGallery, level: str) -> str:
+    """Remedy for classes that the gallery lacks, which may differ only in form from some of it."""
+    if sets.gallery is not None:
+        queries, gallery = (counted_names(side.labels[level]) for side in (sets.queries, sets.gallery))
+        both = queries | gallery
+        differing = {name: count for name, count in both.items() if (name in queries) != (name in gallery)}
+        if alike := alike_labels(differing):
+            return f"write alike in both what differs only in form: {listed(alike)}"
+    return "add items of them"
 
 
 def number_classes(
@@ -292,7 +320,7 @@ def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray 
 
 
 def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list[str]:
-    """Sentences on vectors that queries share with the gallery, or rows of one set with those of its split train.
+    """Sentences on vectors that queries share with the gallery, or rows of one set with each other or its split train.
 
     Args:
         self_rows: `(Q,)` the gallery item that each query is, -1 for none.
@@ -309,7 +337,7 @@ def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list
             for name in np.unique(queries.splits[~trained]).tolist()
         ]
     level = list(queries.labels)[-1]
-    messages = []
+    messages = copies(queries.embeddings) if gallery is None and not pairs else []
     for start, items, known, what in pairs:
         if max(items.embeddings.nbytes, known.embeddings.nbytes) <= COMPARED:
             first, second = (

@@ -14,19 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.datasets.equal_items import COMPARED, content_keys, row_keys
+from trivet.datasets.equal_items import content_keys, copies
 from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
-from trivet.io.formats import TABLES, open_rows, open_vectors
+from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame, open_image
 from trivet.io.label_columns import (
     ADDRESS,
     FIRST,
     NEARLY,
-    SPLIT,
     is_numeric,
     is_text_name,
     label_columns,
@@ -146,7 +145,7 @@ def detect(
     if not path.is_dir() and suffix not in TABLES:
         raise ValueError(
             f"data must be a folder of images, a table ({', '.join(TABLES)}) or vectors (.npz, .npy, a table): got "
-            f"{path}; save them as one of these."
+            f"{path}; {remedy(path)}."
         )
     rows = open_rows(path, choice=choice)
     image = None if text is not None or vectors else _image_column(rows)
@@ -233,12 +232,8 @@ def _vectors(path: Path, labels: Sequence[str] | None, choice: VectorChoice, ski
     notes = []
     if (column := text_column(source)) is not None and is_text_name(column):
         notes.append(f"Beside the vectors there are texts: --text {shlex.quote(column)} trains on these.")
-    rows = source.vectors[: max(1, COMPARED // source.vectors[0].nbytes)]
-    same = len(rows) - len(set(row_keys(rows)))
-    if same:
-        notes.append(f"Copies of other vectors, number for number: {same:,} of {len(rows):,}.")
-        notes.append("A copy is found first, and raises recall: leave copies out, unless they are items of their own.")
-    divided = SPLIT[0] in source.columns
+    notes += copies(source.vectors)
+    divided = known.splits is not None
     return DetectedData("vectors", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed)
 
 
@@ -265,7 +260,7 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
             f"Beside the texts there are vectors: --embedding {shlex.quote(next(iter(vectors)))} trains on these."
         )
     return DetectedData(
-        "texts", data, len(known), levels, main, SPLIT[0] in rows.names, notes=tuple(notes), guessed=guessed
+        "texts", data, len(known), levels, main, known.splits is not None, notes=tuple(notes), guessed=guessed
     )
 
 
@@ -337,7 +332,8 @@ def _guessed_levels(source: DataTable) -> tuple[list[str], str, str]:
     main = best[-1]
     labelled = ~columns[main].missing
     known = _Columns({n: _numbers(c)[labelled] for n, c in columns.items() if not c.missing[labelled].any()})
-    chain = _nested(known, main)
+    likely = {n: numbers for n, numbers in known.numbers.items() if ranks[n][0] >= min(2, kind)}  # people are no levels
+    chain = _nested(_Columns(likely), main)
     why = "by its name"
     if kind < 4:
         why = "as the only one" if len(columns) == 1 else "as the finest" if len(best) > 1 else KINDS[kind]
