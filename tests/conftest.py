@@ -38,6 +38,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each process names tests alike: by no address in its memory."""
+    named = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named:
+        raise pytest.UsageError(f"a test must have the same name in each process: got {named[0]!r}; give ids.")
+
+
 def pytest_sessionfinish() -> None:
     """Libraries clear up after themselves at the end."""
     gc.unfreeze()
