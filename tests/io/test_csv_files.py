@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +144,44 @@ def test_files_of_commands_are_read_in_any_form(tmp_path: Path, caplog: pytest.L
     assert [(one.id, one.decision, one.label) for one in read_decisions(tmp_path / "d.csv")] == [
         ("a", "relabel", "b,c")
     ]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_spaces_around_quotes_are_named_and_the_lines_remove_them(
+    delimiter: str, line_end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f" label {delimiter} text ", *(f' {kind} {delimiter} "one{delimiter} two: ü" ' for kind in "abc")]
+    Path("spaced.csv").write_bytes(line_end.join(lines).encode())
+    with pytest.raises(ValueError, match="must have no spaces between its delimiters and its quotes") as error:
+        csv_table(Path("spaced.csv"))
+    assert "\n" not in str(error.value)
+    subprocess.run([sys.executable, "-c", "import csv" + str(error.value).partition("import csv")[2]], check=True)
+    table = csv_table(Path("spaced_clean.csv"))
+    assert table.read("label").to_pylist() == ["a", "b", "c"]
+    assert table.read("text").to_pylist() == [f"one{delimiter} two: ü"] * 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "first"),
+    [
+        (["# made by a tool, version 2, of today", "label,text", "a,b", "c,d"], ["label", "text"], 3),
+        (["# one", "#", "label;text", "a;b", "c;d"], ["label", "text"], 4),
+        (["#label,text", "a,b", "c,d"], ["#label", "text"], 2),
+        (["# made", "#label,text", "a,b", "c,d"], ["#label", "text"], 3),
+        (["# one column", "a", "c"], ["# one column"], 2),
+    ],
+)
+def test_comments_above_the_names_are_left_out(
+    lines: list[str], names: list[str], first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "items.csv"
+    path.write_text("\n".join(lines))
+    table = csv_table(path)
+    assert (table.names, table.count, table.read(names[0]).to_pylist()) == (names, 2, ["a", "c"])
+    assert table.where(np.array([0])) == f"line {first}"
+    assert any("as those above begin with #" in message for message in caplog.messages) == (
+        lines[0][:2] == "# " and first > 2
+    )
+    assert [line for line, _ in csv_rows(path)[1]] == [first, first + 1]

@@ -197,6 +197,7 @@ def test_answers_of_prodigy(name: str, tmp_path: Path, caplog: pytest.LogCapture
         ("[1, 2]", "list of objects, one a row: it is something else"),
         ('[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "complete export of Label Studio.* JSON-MIN or CSV"),
         ("[", "must be a complete json file"),
+        ('[{"a": {"b": 1}}, {"a": "c"}]', "must hold values of one kind: 'a' holds object in some rows and string in"),
     ],
 )
 def test_other_json_is_refused_in_a_sentence(content: str, sentence: str, tmp_path: Path) -> None:

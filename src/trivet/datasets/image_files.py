@@ -204,7 +204,7 @@ def check_there(listing: Listing, published: str | None = None) -> None:
         raise ValueError(
             f"the images of {listing.name} must lie where its list names them: of {len(listing.ids)}, such as "
             f"{some[0]}, none was found; get the images too{f' from {published}' if published else ''}, or correct the "
-            "folder."
+            "folder: of a table, --data-root of init and data.root in settings."
         )
 
 

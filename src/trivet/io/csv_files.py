@@ -44,7 +44,7 @@ class CsvForm(NamedTuple):
     Attributes:
         delimiter: one of `DELIMITERS`.
         encoding: as Python calls it.
-        skipped: lines before the header: 1 where Excel wrote `sep=;` there.
+        skipped: lines before the header: 1 where Excel wrote `sep=;` there, and those of comments, which begin with #.
     """
 
     delimiter: str
@@ -85,8 +85,11 @@ def csv_form(path: Path) -> CsvForm:
     encoding = encoding or _unmarked(path)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(start, final=False)
     first = SEPARATOR.match(text)
-    form = CsvForm(first[1] if first else _delimiter(text, complete=len(start) < SAMPLE), encoding, first is not None)
-    guesses = []
+    complete = len(start) < SAMPLE
+    comments = 0 if first else _comments(text, complete)
+    below = "".join(text.splitlines(keepends=True)[comments:])
+    form = CsvForm(first[1] if first else _delimiter(below, complete=complete), encoding, comments or first is not None)
+    guesses = [] if not comments else [f"from line {comments + 1}, as those above begin with #"]
     if form.delimiter not in (",", "\t" if path.suffix.lower() == ".tsv" else ",") and first is None:
         guesses.append(f"as separated by {DELIMITERS[form.delimiter]}")
     if encoding not in ("utf-8", "utf-8-sig"):
@@ -119,11 +122,22 @@ def _delimiter(text: str, *, complete: bool) -> str:
     return best if first[best] > 1 else ","
 
 
-def _widths(lines: list[str], delimiter: str) -> list[int]:
+def _comments(text: str, complete: bool) -> int:
+    """The number of lines at the top that begin with # and have other fields than the line of names below them."""
+    lines = text.splitlines(keepends=True)
+    comments = next((number for number, line in enumerate(lines) if not line.startswith("#")), 0)
+    if not comments:
+        return 0
+    delimiter = _delimiter("".join(lines[comments:]), complete=complete)
+    (above,), below = _widths([lines[comments - 1]], delimiter) or [0], _widths(lines[comments:], delimiter)
+    return 0 if not below or below[0] == 1 else comments - (above == below[0])
+
+
+def _widths(lines: list[str], delimiter: str, *, trim: bool = False) -> list[int]:
     """The number of fields of the first rows that are not empty."""
     widths: list[int] = []
     try:
-        for row in csv.reader(lines, delimiter=delimiter):
+        for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=trim):
             if row:
                 widths.append(len(row))
             if len(widths) == ROWS:
@@ -213,6 +227,8 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
     """
     with read_errors(path, "csv"):
         form = form or csv_form(path)
+    _check_quotes(path, form)
+    with read_errors(path, "csv"):
         # With threads, errors do not number the rows.
         read = pa.csv.ReadOptions(
             use_threads=False, encoding=form.encoding.removesuffix("-sig"), skip_rows=form.skipped
@@ -242,6 +258,24 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
         log.warning("%s ends with %d empty rows, which are left out.", path, len(table) - count)
         table = table.slice(0, count)
     return arrow_table(path, table, _csv_column, cache(lambda: _lines(path, form)))
+
+
+def _check_quotes(path: Path, form: CsvForm) -> None:
+    """ValueError if the first rows are of one length only without the spaces before the quotes of their cells."""
+    with path.open(encoding=form.encoding, newline="", errors="replace") as file:
+        lines = file.read(SAMPLE).splitlines(keepends=True)[form.skipped : form.skipped + ROWS]
+    spaced = next((line for line in lines if re.search(rf'(^|{re.escape(form.delimiter)})[ \t]+"', line)), None)
+    if spaced is None or len(set(_widths(lines, form.delimiter))) == 1:
+        return
+    if len(set(_widths(lines, form.delimiter, trim=True))) != 1:
+        return
+    clean = f"{path.stem}_clean{path.suffix}"
+    raise ValueError(
+        f"{path} must have no spaces between its delimiters and its quotes, which divide a cell: it has "
+        f"{spaced.strip()[:40]!r}; write it without: import csv; csv.writer(open({clean!r}, 'w', newline=''), "
+        f"delimiter={form.delimiter!r}).writerows([c.strip() for c in row] for row in csv.reader(open({path.name!r}, "
+        f"newline='', encoding={form.encoding!r}), delimiter={form.delimiter!r}, skipinitialspace=True))"
+    )
 
 
 def _empty_end(table: pa.Table) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,10 +39,11 @@ def json_lines_table(path: Path) -> DataTable:
         ValueError: if the file is broken.
     """
     check_regular(path, "a table")
-    with read_errors(path, "JSON lines"), path.open("rb") as file:
-        _check_objects(file)
+    with path.open("rb") as file:
+        with read_errors(path, "JSON lines"):
+            _check_objects(file)
         file.seek(0)
-        table = _parsed(file)
+        table = _parsed(path, "JSON lines", file)
     accepted = _accepted(path, table)
     return arrow_table(path, _labelled(table.take(accepted)), lines=cache(lambda: _lines(path)[accepted]))
 
@@ -58,8 +60,7 @@ def json_table(path: Path) -> DataTable:
             f"{path} is the complete export of Label Studio, in which a row has many annotations: export it as "
             "JSON-MIN or CSV."
         )
-    with read_errors(path, "json"):
-        table = _parsed(io.BytesIO("\n".join(map(json.dumps, rows)).encode()))
+    table = _parsed(path, "json", io.BytesIO("\n".join(map(json.dumps, rows)).encode()))
     return arrow_table(path, _labelled(table.take(_accepted(path, table))))
 
 
@@ -132,9 +133,21 @@ def label_cell(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     return row, ACCEPT if name == LABEL and LABEL not in row and ACCEPT in row else name
 
 
-def _parsed(file: BinaryIO) -> pa.Table:
+def _parsed(path: Path, kind: str, file: BinaryIO) -> pa.Table:
     """The rows; what an object of `OBJECTS` holds is columns of its own."""
-    table = pa.json.read_json(file, pa.json.ReadOptions(use_threads=False))
+    mixed = None
+    with read_errors(path, kind):
+        try:
+            table = pa.json.read_json(file, pa.json.ReadOptions(use_threads=False))
+        except pa.ArrowInvalid as error:
+            if (mixed := re.search(r"Column\(/(.*)\) changed from (\w+) to (\w+)", str(error))) is None:
+                raise
+    if mixed is not None:
+        name, *kinds = mixed.groups()
+        raise ValueError(
+            f"each column of {path} must hold values of one kind: {name.replace('/', '.')!r} holds {kinds[0]} in some "
+            f"rows and {kinds[1]} in others; write them alike, a label as one text."
+        )
     for name in [name for name in table.column_names if name in OBJECTS and pa.types.is_struct(table[name].type)]:
         members = zip(table[name].type, table[name].flatten(), strict=True)
         table = table.drop_columns([name])

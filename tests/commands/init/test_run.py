@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,12 @@ def json_lines() -> str:
     return "asked.jsonl"
 
 
+def paths_from_a_folder_below(table: str = "list/items.csv", folders: Sequence[str] = ("pictures",)) -> str:
+    pictures([f"list/{folder}/{i}.png" for folder in folders for i in range(16)])
+    Path(table).write_text("path,label\n" + "".join(f"{i}.png,{i // 2}\n" for i in range(16)))
+    return table
+
+
 def single_items() -> str:
     made = vectors()
     made["kind"] = np.array([f"alone{i}" if i % 4 == 0 else k for i, k in enumerate(made["kind"].tolist())])
@@ -192,7 +198,8 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
         | {"data.levels": ["family", "species"]},
         "Not taken: 'hour' (3 classes)",
     ),
-    paths_from_here: ({"data.root": ".", "data.levels": ["label"]}, "the paths start where trivet is started"),
+    paths_from_here: ({"data.root": ".", "data.levels": ["label"]}, "the paths start there, not at the table"),
+    paths_from_a_folder_below: ({"data.root": "list/pictures", "data.levels": ["label"]}, "the paths start there"),
     npz: (
         {"data.name": "vectors", "model.name": "residual", "model.embedding_dim": 6, "data.level": "kind"}
         | {"data.levels": ["group", "kind"], "data.folds": 4, "choosing.keep": "best", "loss.negatives": "violating"},
@@ -378,3 +385,23 @@ def test_names_with_line_breaks_stay_in_their_comment() -> None:
     text = init.as_text(proposal, Path("odd/a\nseed = 3\x1b"), Path("trivet.toml"), None)
     values = tomllib.loads(text)
     assert (values["seed"], values["data"]["root"]) == (0, "odd/a\nseed = 3\x1b")
+
+
+def test_a_table_beside_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call) -> None:
+    """Each sentence names what works; what it names is done."""
+    monkeypatch.chdir(tmp_path)
+    paths_from_a_folder_below()
+    code, _, err = run_command("init", "list", "-o", "one.toml")
+    assert code == 0, err
+    assert tomllib.loads(Path("one.toml").read_text())["data"]["root"] == "list/pictures"
+    paths_from_a_folder_below("list/more.csv")
+    code, _, err = run_command("init", "list", "-o", "two.toml")
+    assert code == 2
+    assert "all lie in 'pictures'; or give a table: list holds items.csv, more.csv." in " ".join(err.split())
+    paths_from_a_folder_below(folders=["pictures", "thumbnails"])
+    code, _, err = run_command("init", "list/items.csv", "-o", "three.toml")
+    assert code == 2
+    assert "0.png and others are in list/pictures, list/thumbnails; name it with --data-root" in " ".join(err.split())
+    code, _, err = run_command("init", "list/items.csv", "-o", "three.toml", "--data-root", "list/thumbnails")
+    assert code == 0, err
+    assert tomllib.loads(Path("three.toml").read_text())["data"]["root"] == "list/thumbnails"

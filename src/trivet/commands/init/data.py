@@ -118,6 +118,7 @@ def detect(
     choice: VectorChoice = NO_CHOICE,
     *,
     skip_empty: bool = False,
+    root: Path | None = None,
 ) -> DetectedData:
     """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
 
@@ -126,6 +127,8 @@ def detect(
         text: the column of texts.
         choice: of vectors, which are then meant.
         skip_empty: leave out rows of a table that lack a label or another value that each must have.
+        root: the folder that the paths of a table of images start from; by default that of the table, the one below it
+            that has them, or the current one.
     """
     vectors = choice != NO_CHOICE
     if vectors and text is not None:
@@ -134,7 +137,7 @@ def detect(
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
         _refuse_text(text, path, "a folder of images")
-        return _folder(path, labels, skip_empty)
+        return _folder(path, labels, skip_empty, root)
     suffix = path.suffix.lower()
     numbers = path.with_suffix(".npy") if suffix == ".csv" else path
     if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
@@ -150,7 +153,7 @@ def detect(
     rows = open_rows(path, choice=choice)
     image = None if text is not None or vectors else _image_column(rows)
     if image is not None:
-        return _table(rows, image, labels, skip_empty)
+        return _table(rows, image, labels, skip_empty, root)
     columns = vector_columns(rows, choice.embedding)
     if text is None and (vectors or rows.vectors is not None or columns):
         column = text_column(_without(rows, columns))
@@ -164,24 +167,26 @@ def _refuse_text(text: str | None, path: Path, what: str) -> None:
         raise ValueError(f"--text names the column of texts of a table: {path} holds {what}; leave it out.")
 
 
-def _folder(path: Path, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
+def _folder(path: Path, labels: Sequence[str] | None, skip_empty: bool, root: Path | None) -> DetectedData:
     tables = sorted(file for file in path.iterdir() if file.suffix.lower() in TABLES and not file.name.startswith("."))
     config = FolderConfig(root=path, levels=None if labels is None else tuple(labels))
     try:
         listing = list_folder(config)
+        first = next(iter(listing.names.values()))
+        if tables and len(first) == len(listing.names) == 1:
+            raise ValueError(f"the images of {path} must lie in a folder per class: all lie in {first[0]!r}.")
     except ValueError as error:
         lists = [file for file in tables if _lists_images(file)]
         if len(lists) == 1:  # images in no class folders, and a table that says their classes
-            return detect(lists[0], labels, skip_empty=skip_empty)
+            return detect(lists[0], labels, skip_empty=skip_empty, root=root)
         if tables:
-            names = listed([file.name for file in tables])
+            names = listed([file.name for file in lists or tables])
             raise ValueError(f"{str(error).removesuffix('.')}; or give a table: {path} holds {names}.") from None
         raise
-    first = next(iter(listing.names.values()))
     if (
         len(first) == 1 and len(listing.names) > 1 and labels is None and not listing.subsets
     ):  # a folder around the folders of the classes
-        return _folder(path / first[0], labels, skip_empty)
+        return _folder(path / first[0], labels, skip_empty, root)
     data = {"name": "folder", "root": str(path)} | ({} if labels is None else {"levels": list(labels)})
     levels = dict(listing.labels)
     main = next(
@@ -201,17 +206,31 @@ def _lists_images(file: Path) -> bool:
         return False
 
 
-def _table(rows: DataTable, image: str, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
+def _table(
+    rows: DataTable, image: str, labels: Sequence[str] | None, skip_empty: bool, root: Path | None
+) -> DetectedData:
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
     _, levels, main, guessed = _levels(rows, labels, image, skip_empty)
     data |= {"levels": list(levels)} | ({"skip_empty": True} if skip_empty else {})
+    data |= {} if root is None else {"root": str(root)}
     listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
     first = listing.sources[0]
-    if isinstance(first, Path) and not first.exists() and first.relative_to(_folder_of(rows.path)).exists():
-        data["root"] = "."  # paths that begin where trivet was started
-        listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
+    if root is None and isinstance(first, Path) and not first.exists():
+        folder = _folder_of(rows.path)
+        count = len(listing.sources)
+        names = [Path(str(listing.sources[i])).relative_to(folder) for i in range(0, count, max(1, count // 20))]
+        below = [Path(), *sorted(entry for entry in folder.iterdir() if entry.is_dir())]
+        roots = [other for other in below if 2 * sum((other / name).exists() for name in names) > len(names)]
+        if len(roots) > 1:
+            raise ValueError(
+                f"the images of {rows.path} must lie in one folder: {names[0]} and others are in {listed([*map(str, roots)])}; name it "
+                f"with --data-root, such as --data-root {shlex.quote(str(roots[-1]))}."
+            )
+        if roots:
+            data["root"] = str(roots[0])
+            listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
     detected = DetectedData("table", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed)
     return _with_images(detected, listing)
 

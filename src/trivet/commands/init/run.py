@@ -90,7 +90,7 @@ def propose(
         path, labels, text, choice, skip_empty: see `detect`.
         encoder: of texts, a sentence-transformers model, by name or folder.
     """
-    detected = detect(path, labels, text, choice, skip_empty=skip_empty)
+    detected = detect(path, labels, text, choice, skip_empty=skip_empty, root=data_root)
     if encoder is not None and detected.kind != "texts":
         raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
     sizes = detected.sizes(detected.main)
@@ -99,7 +99,7 @@ def propose(
     if detected.guessed:
         proposal.reasons["data.levels" if "levels" in detected.data else "data.root"] = detected.guessed
     if detected.kind == "table" and "root" in detected.data:
-        proposal.reasons["data.root"] = "the paths start where trivet is started, not at the table"
+        proposal.reasons["data.root"] = "the paths start there, not at the table"
     if len(detected.levels) > 1:
         others = [name for name in detected.levels if name != detected.main]
         verb = "is" if len(others) == 1 else "are"
