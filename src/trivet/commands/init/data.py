@@ -225,7 +225,8 @@ def _table(
         roots = [other for other in below if 2 * sum((other / name).exists() for name in names) > len(names)]
         if len(roots) > 1:
             raise ValueError(
-                f"the images of {rows.path} must lie in one folder: {names[0]} and others are in {listed([*map(str, roots)])}; name it "
+                f"the images of {rows.path} must lie in one folder: {names[0]} and others are in "
+                f"{listed([*map(str, roots)])}; name it "
                 f"with --data-root, such as --data-root {shlex.quote(str(roots[-1]))}."
             )
         if roots:
