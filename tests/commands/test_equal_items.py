@@ -149,3 +149,18 @@ def test_labels_of_query_and_gallery_that_differ_in_form(
     assert "add items of them" not in text
     if matched:
         assert "100.0" in text
+
+
+def test_how_a_file_is_read_and_what_is_left_out_is_said_once(
+    run_command: Call, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "".join(f'"[{i},0.5]";{"" if i == 7 else "äb"[i % 2]}\n' for i in range(40))
+    Path("t.csv").write_bytes(f"embedding;label\n{rows}".encode("cp1252"))
+    for command in (["init", "t.csv"], ["evaluate", "t.csv", "--measures", "recall@1"]):
+        caplog.clear()
+        code, out, _ = run_command(*command, "--skip-empty")
+        text = " ".join(out.split())
+        assert code == 0
+        assert caplog.text.count("encoded in cp1252") == 1
+        assert text.count("1 of 40") == 1
+        assert "rows of t.csv were left out: they have no class name of level 'label', line 9." in text

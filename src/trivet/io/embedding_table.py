@@ -269,6 +269,8 @@ def _complete_rows(
         for what, empty in lacking.items()
     )
     if skip_empty and len(left):
+        if len(lacking) == 1:
+            gaps = f"they have{gaps.partition(' have')[2]}"
         notes.append(f"{len(rows) - len(left):,} of {len(rows):,} rows of {table.path.name} were left out: {gaps}.")
         return left
     remedy = "or leave out these rows" + ("" if "text" in lacking else " or this column")

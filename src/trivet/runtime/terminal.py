@@ -63,14 +63,22 @@ def prepare() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="trivet")
     log = logging.getLogger("trivet")
-    if not any(isinstance(item, _Messages) for item in log.filters):
-        log.addFilter(_Messages())
+    log.filters[:] = [item for item in log.filters if not isinstance(item, _Messages)]
+    log.addFilter(_Messages())
 
 
 class _Messages(logging.Filter):
+    """Messages in printable characters, each once, as a command may open a file twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before = set[str]()
+
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = message(record.getMessage()), ()
-        return True
+        fresh = record.msg not in self._before
+        self._before.add(record.msg)
+        return fresh
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:

@@ -206,7 +206,7 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
         "kind: 24 classes of 4 items.",
     ),
     npy: ({"data.path": "rows.npy", "data.levels": ["group", "kind"]}, "96 vectors"),
-    parquet: ({"data.levels": ["kind"], "data.split": "auto"}, "the column split says what is trained on"),
+    parquet: ({"data.levels": ["kind"], "data.split": "auto"}, "a column says what is trained on"),
     texts: ({"data.name": "texts", "data.text": "utterance", "data.levels": ["intent"]}, "by its name"),
     json_lines: ({"data.name": "texts", "data.text": None, "data.levels": ["about"]}, "as the only one"),
     equal_texts: ({"batch.num_classes": 2}, "batches hold each text once"),

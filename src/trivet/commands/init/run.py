@@ -227,7 +227,7 @@ def _image_findings(detected: DetectedData, images: Images) -> list[str]:
 def _split(detected: DetectedData, sizes: np.ndarray) -> tuple[str, str]:
     """Split of the items, and why; `sizes` of the classes of the level trained on."""
     if detected.divided:
-        where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "the column split says"
+        where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "a column says"
         return "auto", f"{where} what is trained on"
     finest = detected.sizes(list(detected.levels)[-1])
     if len(sizes) < FEW_CLASSES and finest[-1] >= 4:
