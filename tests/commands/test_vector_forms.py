@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import pickle
 import random
@@ -21,7 +23,7 @@ from tests.commands.conftest import Call
 from tests.hostile.damage import DAMAGES
 
 from trivet.datasets import DataConfig, load_file
-from trivet.io.formats import FORMATS
+from trivet.io.formats import FORMATS, holds_vectors
 from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.io.vector_choice import VectorChoice
 
@@ -57,13 +59,15 @@ def cells(write: Callable[[Any], str], ending: str = "csv", separator: str = ","
     return make
 
 
-def numbered(names: Callable[[int], str], index: bool = False) -> Any:
+def numbered(names: Callable[[int], str], index: bool = False, separator: str = ",", decimal: str = ".") -> Any:
     def make(folder: Path, values: Any = VALUES) -> Path:
         head = [*([""] if index else []), "label", *map(names, range(DIMENSION))]
         lines = [head]
         for number, row in enumerate(values.tolist()):
-            lines.append([*([str(number)] if index else []), LABELS[number], *map(str, row)])
-        (folder / "file.csv").write_text("\n".join(map(",".join, lines)) + "\n", encoding="utf-8")
+            lines.append(
+                [*([str(number)] if index else []), LABELS[number], *(str(v).replace(".", decimal) for v in row)]
+            )
+        (folder / "file.csv").write_text("\n".join(map(separator.join, lines)) + "\n", encoding="utf-8")
         return folder / "file.csv"
 
     return make
@@ -148,6 +152,8 @@ FORMS: dict[str, dict[str, Any]] = {
         "pgvector": cells(lambda row: as_list(row).replace(" ", "")),
         "postgresql array": cells(lambda row: as_list(row).replace(" ", "").replace("[", "{").replace("]", "}")),
         "numpy": cells(lambda row: np.array2string(row, floatmode="unique", max_line_width=30)),
+        "numpy, of shape (1, d)": cells(lambda row: np.array2string(row[None], floatmode="unique", max_line_width=30)),
+        "scalars of numpy": cells(lambda row: f"[{', '.join(f'np.float32({value})' for value in row)}]"),
         "torch": cells(lambda row: f"tensor({as_list(row)}, device='cuda:0')"),
         "spaces": cells(lambda row: as_list(row).strip("[]").replace(",", "")),
         "semicolons": cells(as_list, separator=";"),
@@ -157,6 +163,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "e0": numbered("e{}".format),
         "dim_01": numbered(lambda i: f"dim_{i + 1:02d}"),
         "pandas": numbered(str, index=True),
+        "decimal commas": numbered("e{}".format, separator=";", decimal=","),
     },
     "JSON lines, JSON": {
         "jsonl": objects("jsonl"),
@@ -236,7 +243,12 @@ def test_the_table_of_the_documentation_has_the_forms() -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize(
-    "make", [npz("embeddings"), npy(), objects("jsonl"), cells(as_list)], ids=["npz", "npy", "jsonl", "csv"]
+    "make",
+    [
+        *(npz("embeddings"), npy(), objects("jsonl"), cells(as_list)),
+        *(npz("embeddings", np.float32), npy(np.float64), cells(lambda row: as_list(row.astype(float)))),
+    ],
+    ids=["npz", "npy", "jsonl", "csv", "npz float", "npy float", "csv float"],
 )
 def test_whole_numbers_are_asked_about(stored: str, make: Any, run_command: Call, tmp_path: Path) -> None:
     values, codes, expected = STORED[stored]
@@ -298,6 +310,117 @@ def test_several_columns_are_asked_about_and_either_can_be_chosen(
     with pytest.raises(ValueError, match=r"must hold the embeddings .*: it has label, box"):
         read_vectors(file)
     assert read_vectors(file, choice=VectorChoice(embedding="box", codes="uint8")).embeddings.tolist() == boxes
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "base64": (lambda row: base64.b64encode(row.tobytes()).decode(), "numbers in base64; decode them with"),
+    "base64, float64": (lambda row: base64.b64encode(row.astype(float).tobytes()).decode(), "numbers in base64; "),
+    "sparse": (
+        lambda row: f"{{{','.join(f'{i + 1}:{v}' for i, v in enumerate(row))}}}/8",
+        "numbers by their positions",
+    ),
+    "svmlight": (lambda row: " ".join(f"{i}:{v}" for i, v in enumerate(row)), "numbers by their positions"),
+    "dict": (lambda row: str({str(i): float(v) for i, v in enumerate(row)}), "numbers by their positions"),
+    "decimal commas": (
+        lambda row: f"[{', '.join(f'{v:.2f}'.replace('.', ',') for v in row)}]",
+        "decimal commas within",
+    ),
+    "commas, semicolons": (lambda row: "; ".join(f"{v:.4f}".replace(".", ",") for v in row), "decimal commas within"),
+    "points": (lambda row: str(row.reshape(-1, 2).tolist()), "many numbers, but no one list"),
+}
+
+
+@pytest.mark.parametrize("name", ["embedding", "x"])
+@pytest.mark.parametrize("form", REFUSED)
+def test_numbers_in_another_form_are_refused_by_name_and_are_no_texts(
+    form: str, name: str, run_command: Call, tmp_path: Path
+) -> None:
+    write, message = REFUSED[form]
+    file = cells(write, name=name)(tmp_path)
+    out = ["-o", tmp_path / "out"]
+    for call in (["evaluate"], ["diagnose"], ["audit"], ["init", *out], ["index", *out], ["train", "--vectors", *out]):
+        code, _, err = (
+            run_command(*call[:2], file, *call[2:]) if call[0] == "train" else run_command(call[0], file, *call[1:])
+        )
+        assert (code, f"each {name!r} of {file} must be a list of numbers: it holds {message}" in err) == (2, True), err
+    texts = ["--text", name]
+    train = ["train", "--texts", file, "--set", f"data.text={name}", *out]
+    for call in (["audit", file, *texts], ["init", file, *out, *texts], train):
+        code, _, err = run_command(*call)
+        assert (code, f" {name!r} of {file} must" in err, f"it holds {message}" in err) == (2, True, True), err
+
+
+@pytest.mark.parametrize("texts", ["sha256", "hexadecimal", "prose", "prices", "svg"])
+def test_texts_that_are_no_numbers_stay_texts(texts: str, tmp_path: Path) -> None:
+    digests = [hashlib.sha256(bytes([row])) for row in range(ROWS)]
+    columns = {
+        "sha256": [base64.b64encode(digest.digest()).decode() for digest in digests],
+        "hexadecimal": [digest.hexdigest() for digest in digests],
+        "prose": [f"From 1, 2, 3, 4, 5, 6, 7, 8 and 9 on {row}" for row in range(ROWS)],
+        "prices": [f"{row},50" for row in range(ROWS)],
+        "svg": [f"M 1,2 3,4 5,6 7,{row} Z" for row in range(ROWS)],
+    }
+    pq.write_table(pa.table({"label": LABELS, "a": columns[texts], "embedding": list(VALUES)}), tmp_path / "a.parquet")
+    read = read_vectors(tmp_path / "a.parquet", text="a")
+    assert (read.embeddings.shape, read.texts) == ((ROWS, DIMENSION), columns[texts])
+    assert read_texts(tmp_path / "a.parquet", text="a").texts == columns[texts]
+
+
+@pytest.mark.parametrize("make", [cells(as_list), cells(as_list, "tsv", "\t"), cells(as_list, separator=";")])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_first_line_with_a_list_is_none_of_names(
+    make: Any, quoted: bool, run_command: Call, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = make(tmp_path)
+    lines = file.read_text(encoding="utf-8").splitlines()[1:]
+    if not quoted and "," not in lines[0].partition("[")[0]:
+        lines = [line.replace('"', "") for line in lines]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, out, err = run_command("evaluate", file, "--measures", "recall@1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["evaluation"]["f0"]["recall@1"] == pytest.approx(recall(VALUES))
+    assert "is read as without a line of names" in caplog.text
+    code, out, err = run_command("init", file, "-o", tmp_path / "trivet.toml", "--json")
+    assert (json.loads(out)["kind"], json.loads(out)["items"]) == ("vectors", ROWS), err
+
+
+@pytest.mark.parametrize("short", [("location", list), ("score_0", None)])
+def test_few_numbers_beside_texts_are_asked_about(short: Any, run_command: Call, tmp_path: Path) -> None:
+    name, column = short
+    values = VALUES[:, :2]
+    columns = {name: list(values)} if column else {"score_0": values[:, 0], "score_1": values[:, 1]}
+    file = tmp_path / "file.parquet"
+    texts = [f"{label} of words {row}" for row, label in enumerate(LABELS)]
+    pq.write_table(pa.table({"text": texts, "label": LABELS, **columns}), file)
+    for call in (["evaluate", file], ["diagnose", file], ["index", file, "-o", tmp_path / "index"]):
+        code, _, err = run_command(*call)
+        assert (code, f"{name!r} has only 2 numbers a row: --embedding {name} if" in err) == (2, True), err
+        code, _, err = run_command(*call, "--embedding", name)
+        assert code == 0, err
+    for options, kind in (([], "texts"), (["--embedding", name], "vectors")):
+        code, out, err = run_command("init", file, *options, "-o", tmp_path / f"{kind}.toml", "--json")
+        assert (code, json.loads(out)["kind"]) == (0, kind), err
+    assert not holds_vectors(file, VectorChoice())  # what an audit reads
+
+
+def test_what_a_column_holds_that_is_no_vector(tmp_path: Path) -> None:
+    file = numbered("e{}".format)(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"holds one of the numbered columns that begin with 'e0' there; .*Allowed: e0"
+    ):
+        read_vectors(file, choice=VectorChoice(embedding="e1"))
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(f"{line},{2000 + row if row else 'year'}" for row, line in enumerate(lines)))
+    with pytest.raises(ValueError, match="holds one number in each row there; Allowed: e0"):
+        read_vectors(file, choice=VectorChoice(embedding="year"))
+
+
+def test_transposed_embeddings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "file.npz", embeddings=VALUES.T, label=LABELS)
+    with pytest.raises(
+        ValueError, match=r"save it with shape \(8,\), or the embeddings with \.T, as they seem transpo"
+    ):
+        read_vectors(tmp_path / "file.npz")
 
 
 def test_texts_beside_vectors(run_command: Call, tmp_path: Path) -> None:

@@ -263,8 +263,8 @@ def test_numbered_columns(tmp_path: Path) -> None:
 
     y = ["a", "b"]
     assert read(**{"1": [3.0, 4.0], "0": [1.0, 2.0], "y": y}) == [[1, 3], [2, 4]]
-    assert read(**{f"e{i}": [float(i)] * 2 for i in range(11, -1, -1)}, y=y) == [list(range(12))] * 2
-    assert read(**{f"e{i:02d}": [float(i)] * 2 for i in range(11)}, y=y) == [list(range(11))] * 2
+    assert read(**{f"e{i}": [i + 0.5] * 2 for i in range(11, -1, -1)}, y=y) == [[i + 0.5 for i in range(12)]] * 2
+    assert read(**{f"e{i:02d}": [i + 0.5] * 2 for i in range(11)}, y=y) == [[i + 0.5 for i in range(11)]] * 2
     levels = {"level1": [1, 2], "level2": [3, 4]}
     assert read(e0=[1.0, 2.0], e1=[3.0, 4.0], y=y, **levels) == [[1, 3], [2, 4]]
     assert list(read_vectors(tmp_path / "a.parquet").labels) == ["y", "level1", "level2"]
@@ -438,7 +438,7 @@ def test_lengths_must_agree(tmp_path: Path) -> None:
         ({"y": [1, 2, 3, 4], "camid": [1, 2]}, None, "camid", "(2,)"),
         ({"y": [1, 2, 3, 4], "label": [[1], [2], [3], [4]]}, ["label"], "label", "(4, 1)"),
     ]:
-        message = f"must hold one {name!r} per embedding: got shape {shape} for 4 embeddings; save it with shape (4,)."
+        message = f"must hold one {name!r} per embedding: got shape {shape} for 4 embeddings; save it with shape (4,)"
         with pytest.raises(ValueError, match=re.escape(message)):
             read_vectors(as_npz(tmp_path, columns), levels=levels)
 

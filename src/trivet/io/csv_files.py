@@ -20,12 +20,14 @@ import pyarrow.csv
 
 from trivet.io.overwrite_guard import DECISION_FILE, PER_CLASS, SUSPECTS
 from trivet.io.table import ColumnValues, DataTable, arrow_column, arrow_table, integral, read_errors
+from trivet.io.vector_columns import is_listing
 from trivet.runtime.arrays import Integers
 from trivet.runtime.safe_read import check_regular
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
 _FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
-_DECIMAL = re.compile(r"\s*[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?\s*", re.ASCII)
+_DECIMAL = re.compile(r"\s*[+-]?[0-9]*[.,][0-9]+([eE][+-]?[0-9]+)?\s*", re.ASCII)
+_LISTS = re.compile(r"\[[^\[\]]*\]")
 _NUMBER = re.compile(r"'*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # The first columns of the csv files that Trivet writes: in these, and no others, `unguarded` is applied.
 _GUARDED_HEADERS = (DECISION_FILE, SUSPECTS, PER_CLASS)
@@ -110,7 +112,7 @@ def _unmarked(path: Path) -> str:
 
 
 def _delimiter(text: str, *, complete: bool) -> str:
-    lines = text.splitlines(keepends=True)
+    lines = _LISTS.sub("[]", text).splitlines(keepends=True)  # what is between brackets separates no columns
     if not complete:
         lines = lines[:-1] or lines  # the last one may be cut
     widths = {delimiter: _widths(lines, delimiter) for delimiter in DELIMITERS}
@@ -216,7 +218,8 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
     Rows at the end whose fields are all empty are left out, which is logged, and so are columns without a name or a
     value: spreadsheets write them.
 
-    A first line of decimal numbers is no line of names: the columns are then called as `unnamed` says.
+    A first line with a decimal number or a list of numbers is none of names: the columns are then called as `unnamed`
+    says.
 
     Args:
         form: detected, if not given.
@@ -236,7 +239,7 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
         parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
         with pa.csv.open_csv(path, read, parse) as start:
             header = start.schema.names
-        if not names or sum(_DECIMAL.fullmatch(name) is not None for name in header) > len(header) / 2:
+        if not names or any(_DECIMAL.fullmatch(name) or is_listing(name) for name in header):
             if names:
                 log.warning("%s is read as without a line of names, because its first line holds numbers.", path)
             header = unnamed(len(header))

@@ -297,9 +297,11 @@ def _check_shapes(table: DataTable, levels: Sequence[str] | None) -> None:
         per_row += [name for name, shape in table.shapes.items() if len(shape) == 1]  # one was meant as the labels
     for name in per_row:
         if name in table.shapes:
+            width = None if table.vectors is None else table.vectors.shape[1:]
+            or_turned = ", or the embeddings with .T, as they seem transposed" if table.shapes[name] == width else ""
             raise ValueError(
                 f"{table.path} must hold one {name!r} per embedding: got shape {table.shapes[name]} for {table.count} "
-                f"embeddings; save it with shape ({table.count},)."
+                f"embeddings; save it with shape ({table.count},){or_turned}."
             )
 
 

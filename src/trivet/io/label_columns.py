@@ -58,7 +58,7 @@ SPLIT_WORDS = {
 }  # what a column may call a part, in any case -> its name here
 NO_LABEL = """nan <nan> none null nil na n/a #n/a <na> nat ? - -- unknown undefined missing"""
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-NUMBER = re.compile(r"\s*[+-]?\d+(\.\d*)?\s*|True|False|true|false")
+NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*|True|False|true|false")
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*", re.DOTALL)
 MONTH = "[^\\W\\d]{3,10}\\.?"
 DATE = re.compile(

@@ -10,7 +10,7 @@ from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.formats import open_rows, open_vectors, run_embeddings
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import vector_columns
+from trivet.io.vector_columns import check_no_vectors
 
 TEXT = "text"  # the column of texts where none is named
 
@@ -101,11 +101,7 @@ def read_texts(
         ValueError: if the file is broken or empty, a row has no text, or as `read_vectors`.
     """
     source = open_rows(path, "texts")
-    if text in vector_columns(source):
-        raise ValueError(
-            f"the column {text!r} of {path} must hold texts: it holds lists of numbers, which are vectors; read them "
-            "without --text, and with trivet train by --vectors."
-        )
+    check_no_vectors(source, text)
     if text not in source.columns:
         guess, _, _ = nearest(text, source.columns).partition("Allowed")
         raise ValueError(

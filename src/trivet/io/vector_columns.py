@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import logging
 import re
 import shlex
@@ -16,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.config.base import nearest
+from trivet.io.label_columns import is_numeric, is_text_name, text_column
+from trivet.io.overwrite_guard import sharded
 from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_text, listed, read_errors
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.arrays import Booleans, Integers
@@ -25,17 +30,34 @@ log = logging.getLogger("trivet")
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
 USUAL = re.compile("embed|vector|(?<![a-z])(emb|vec|feats?|features?|values)(?![a-z])")  # in names of such columns
 LOOKED_AT = 100  # rows, whose texts say whether a column holds lists of numbers
-MANY = 8  # whole numbers of a row, below which they are a box, a date or levels rather than an embedding
+MANY = 8  # numbers of a row, below which they may be a box, a place, scores or levels rather than an embedding
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = rf"(?:{_NUMBER}|(?i:nan|[+-]?inf))"
 _BETWEEN = r"(?:\s*[,;]\s*|\s+)"
-# A list in brackets, also cut as numpy does; or four numbers and more without brackets, with decimals.
+# A list in brackets, also of shape (1, d) or cut as numpy does; or four decimals and more without brackets.
 _BRACKETED = (
-    rf"^\s*(?:tensor\(|array\()?[\[({{]\s*{_VALUE}(?:{_BETWEEN}(?:{_VALUE}|\.\.\.))*\s*[\])}}](?:,\s*d[^)]*)?\)?\s*$"
+    rf"^\s*(?:tensor\(|array\()?(?:\[\s*)?[\[({{]\s*{_VALUE}(?:{_BETWEEN}(?:{_VALUE}|\.\.\.))*\s*[\])}}](?:\s*\])?"
+    r"(?:,\s*d[^)]*)?\)?\s*$"
 )
 _BARE = rf"^\s*{_VALUE}(?:{_BETWEEN}{_VALUE}){{3,}}\s*$"
 _DECIMAL = r"[0-9]?\.[0-9]|[0-9]\.|[0-9][eE][+-]?[0-9]"
+_SCALAR = r"(?:np\.|numpy\.)?(?:float|int|uint)[0-9]+\(([^()]*)\)"  # as numpy writes one number
+_COMMA = r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?"  # a number with a decimal comma
+_KEY = r"['\"]?[0-9]+['\"]?"
+# Numbers in a form that is not read -> what it is, and what to do.
+_UNREADABLE = {
+    rf"^\s*[\[({{]?\s*{_COMMA}(?:(?:\s*;\s*|,?\s+)(?:{_COMMA}|[+-]?[0-9]+)){{3,}}\s*[\])}}]?\s*$": (
+        "decimal commas within a list; write decimal points"
+    ),
+    rf"^\s*\{{?\s*{_KEY}\s*:\s*{_VALUE}(?:[\s,]+{_KEY}\s*:\s*{_VALUE})+\s*\}}?(?:/[0-9]+)?\s*$": (
+        "numbers by their positions, as of a sparse vector or a dict; write all d numbers as a list"
+    ),
+    rf"^\s*[\[({{]*\s*{_VALUE}(?:[\s,;:/|\[\](){{}}'\"]+{_VALUE}){{{MANY - 1},}}[\s\])}}]*$": (
+        "many numbers, but no one list; write one list of d numbers"
+    ),
+}
+BASE64 = "numbers in base64; decode them with numpy.frombuffer(base64.b64decode(text), numpy.float32)"
 _AROUND = r"^(?:tensor|array)\(|,\s*d(?:type|evice)=.*\)$|\)$"
 _SETTING = "(in a settings file data.{})"
 
@@ -50,21 +72,64 @@ class VectorColumns(NamedTuple):
         integers: whether they seem to hold whole numbers.
         rows: makes `(B, d)` of a batch of those columns, given the numbers `(B,)` of its rows; d is that of the first
             row of the table, None before it.
+        unreadable: what form of numbers they hold that `rows` refuses, and what to do; empty if they can be read.
     """
 
     names: list[str]
     integers: bool
     rows: Callable[[DataTable, Integers, pa.RecordBatch, int | None], Rows]
+    unreadable: str = ""
 
 
 def vector_columns(table: DataTable, named: str | None = None) -> dict[str, VectorColumns]:
     """All columns that may hold embeddings, by the name of the first; one that is named counts if it can at all."""
-    return {name: columns for form in FORMS for name, columns in form(table, named).items()}
+    found = {name: columns for form in FORMS for name, columns in form(table, named).items()}
+    usable = {n: c for n, c in found.items() if not c.unreadable or n == named or is_usual(n)}
+    return usable or found
+
+
+def check_no_vectors(table: DataTable, text: str) -> None:
+    """ValueError if a column that is named for its texts holds vectors, or numbers in another form."""
+    if (columns := vector_columns(table).get(text)) is not None:
+        what = (
+            f"{columns.unreadable}, and read it"
+            if columns.unreadable
+            else "lists of numbers, which are vectors; read them"
+        )
+        raise ValueError(
+            f"the column {text!r} of {table.path} must hold texts: it holds {what} without --text, and with trivet "
+            "train by --vectors."
+        )
+
+
+def text_beside(table: DataTable, columns: Mapping[str, VectorColumns]) -> str | None:
+    """The column of texts of a table whose columns of numbers are not likely to be embeddings, being short or odd."""
+    likely = (is_usual(n) or (not c.unreadable and _dimension(table, c) >= MANY) for n, c in columns.items())
+    if not columns or any(likely):
+        return None
+    column = text_column(table.without([name for some in columns.values() for name in some.names]))
+    return column if column is not None and is_text_name(column) else None
+
+
+def _dimension(table: DataTable, columns: VectorColumns) -> int:
+    """How many numbers the first row has."""
+    batch = _first_rows(table, columns.names[:1])
+    first = [] if batch is None else [value for value in batch.column(0).to_pylist() if value]
+    if len(columns.names) > 1 or not first:
+        return len(columns.names)
+    return len(re.findall(_NUMBER, first[0])) if isinstance(first[0], str) else len(first[0])
 
 
 def is_usual(name: str) -> bool:
     """Test whether a column is called as embeddings usually are."""
     return USUAL.search(name.lower()) is not None
+
+
+def is_listing(text: str) -> bool:
+    """Test whether one text is a list of two numbers and more, in any form."""
+    texts = _unwrapped(pa.array([text]))
+    listing = _share(texts, _BRACKETED) > 0 and len(re.findall(_NUMBER, text)) > 1
+    return listing or bool(_unreadable(texts, listing=False))
 
 
 def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names: Mapping[str, str]) -> str:
@@ -126,9 +191,22 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     if table.vectors is not None:
         return table
     candidates = vector_columns(table, choice.embedding)
-    names = {name: "texts" if is_text(kind) else str(kind) for name, kind in table.types.items()}
+    names = {name: _described(table, name, kind, candidates) for name, kind in table.types.items()}
     integers = {name: columns.integers for name, columns in candidates.items()}
-    chosen = candidates[choose(table.path, integers, choice.embedding, names=names)]
+    name = choose(table.path, integers, choice.embedding, names=names)
+    chosen = candidates[name]
+    if chosen.unreadable:
+        form, _, remedy = chosen.unreadable.partition("; ")
+        raise ValueError(
+            f"each {name!r} of {table.path} must be a list of numbers: it holds {form}; {remedy}, or name another "
+            "column with --embedding."
+        )
+    if choice.embedding is None and (text := text_beside(table, {name: chosen})) is not None:
+        raise ValueError(
+            f"the embeddings of {table.path} must be named, as it has texts in {text!r}, and {name!r} has only "
+            f"{_dimension(table, chosen)} numbers a row: --embedding {shlex.quote(name)} if these are meant; init and "
+            f"audit read texts with --text {shlex.quote(text)}."
+        )
     vectors: Rows = np.empty((0, 0), np.float32)
     lacking = np.ones(table.count, np.bool_)
     for numbers, rows in vector_blocks(table, chosen):
@@ -140,6 +218,16 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     if chosen.integers and vectors.dtype.kind == "f" and integral(vectors):
         vectors = vectors.astype(np.int64)  # texts of whole numbers
     return replace(table.without(chosen.names), vectors=vectors, lacking=lacking if lacking.any() else None)
+
+
+def _described(table: DataTable, name: str, kind: pa.DataType, candidates: Mapping[str, VectorColumns]) -> str:
+    """What a column holds, for errors."""
+    first = next((first for first, columns in candidates.items() if name in columns.names[1:]), None)
+    if first is not None:
+        return f"one of the numbered columns that begin with {first!r}"
+    if name in table.columns and is_numeric(table.values(name)):
+        return "one number in each row"
+    return "texts" if is_text(kind) else str(kind)
 
 
 def vector_blocks(table: DataTable, columns: VectorColumns) -> Iterator[tuple[Integers, Rows]]:
@@ -160,23 +248,28 @@ def vector_blocks(table: DataTable, columns: VectorColumns) -> Iterator[tuple[In
 def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     """Embeddings `(N, d)` floating point of the numbers that are stored.
 
-    Floating point stays as it is, but for its byte order. Whole numbers are asked about: "bits" are -1 and 1, from 8
-    bits a number as `numpy.packbits` writes them (also less 128, as int8), or from numbers that are 0 and 1; "int8" are
-    numbers from -128 to 127, of which unsigned ones are stored plus 128; "uint8" are numbers from 0 to 255.
+    Floating point stays as it is, but for its byte order. Whole numbers are asked about, also those of 8 and more a row
+    that are stored as floating point, are all from 0 to 255 or from -128 to 127, and not all equal: "bits" are -1 and
+    1, from 8 bits a number as `numpy.packbits` writes them (also less 128, as int8), or from numbers that are 0 and 1;
+    "int8" are numbers from -128 to 127, of which unsigned ones are stored plus 128; "uint8" are numbers from 0 to 255.
 
     Raises:
         ValueError: if the shape is not `(N, d)` with N, d >= 1, or whole numbers are not given a meaning, or have none.
     """
     check_embeddings(path, numbers.shape)
     dtype = numbers.dtype
-    if dtype.kind == "f":
+    if dtype.kind == "f" and (codes is not None or numbers.shape[1] >= MANY) and _are_codes(numbers):
+        of_run = path.parent.name == "embeddings" and (path.parent.parent / "config.toml").is_file()
+        ours = sharded(path) or of_run  # of a network
+        numbers = numbers if ours else numbers.astype(np.int16)
+    if numbers.dtype.kind == "f":
         if codes is not None:
             raise ValueError(
                 f"--codes gives whole numbers a meaning {_SETTING.format('codes')}: the vectors of {path} are {dtype}; "
                 "leave it out."
             )
         return numbers if dtype.isnative else numbers.astype(dtype.newbyteorder("="))
-    if dtype.kind not in "biu":
+    if dtype.kind not in "biuf":
         raise ValueError(f"the embeddings of {path} must be numbers: got {dtype}; save them as float32.")
     low, high = int(numbers.min()), int(numbers.max())
     signed = low < 0 or dtype == np.int8
@@ -198,6 +291,15 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
         return (np.unpackbits(integers, axis=1) if packed else integers) * np.float32(2) - np.float32(1)
     plus = codes == "int8" and (dtype == np.uint8 or high > 127)
     return numbers.astype(np.float32) - np.float32(128 * plus)
+
+
+def _are_codes(numbers: Rows) -> bool:
+    """Test whether floating point `(N, d)` may be whole numbers of 8 bits; of most files a few rows tell."""
+    for some in (numbers[:LOOKED_AT], numbers):
+        low, high = some.min(), some.max()
+        if not (low >= -128 and high <= (127 if low < 0 else 255) and (some == np.floor(some)).all()):
+            return False
+    return bool(low < high)
 
 
 def _first_rows(table: DataTable, names: list[str]) -> pa.RecordBatch | None:
@@ -240,17 +342,51 @@ def _find_texts(table: DataTable, named: str | None) -> dict[str, VectorColumns]
         assert batch is not None
         texts = _texts(table, batch.column(name))
         texts = texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
-        decimal = _share(texts, _DECIMAL) > 0.5
-        listing = _share(texts, _BRACKETED) > 0.5 or (decimal and _share(texts, _BARE) > 0.5)
-        if listing and (decimal or name == named or is_usual(name) or _is_wide(texts)):
+        unwrapped = _unwrapped(texts)
+        decimal = _share(unwrapped, _DECIMAL) > 0.5
+        listing = _share(unwrapped, _BRACKETED) > 0.5 or (decimal and _share(unwrapped, _BARE) > 0.5)
+        if unreadable := _unreadable(unwrapped, listing=listing):
+            candidates[name] = VectorColumns([name], False, _text_rows, unreadable)
+        elif listing and (decimal or name == named or is_usual(name) or _is_wide(texts)):
             candidates[name] = VectorColumns([name], not decimal, _text_rows)
     return candidates
+
+
+def _unreadable(texts: pa.Array, *, listing: bool) -> str:
+    """The form of numbers that is not read, and what to do; empty if texts have none."""
+    for pattern, form in _UNREADABLE.items():
+        if _share(texts, pattern) > 0.5 and ("commas" in form or not listing):
+            return form
+    return BASE64 if _are_base64(texts) else ""
+
+
+def _are_base64(texts: pa.Array) -> bool:
+    """Test whether texts are as long, and the bytes of floating point of usual size."""
+    if len(set(pc.binary_length(texts).to_pylist())) != 1 or _share(texts, r"^[A-Za-z0-9+/_-]{40,}={0,2}$") < 1:
+        return False
+    with contextlib.suppress(binascii.Error):
+        content = b"".join(
+            base64.b64decode(text, altchars=b"-_" if set(text) & set("-_") else None) for text in texts.to_pylist()
+        )
+        for dtype in ("<f4", "<f8"):
+            if len(content) % np.dtype(dtype).itemsize == 0:
+                sizes = np.abs(np.frombuffer(content, dtype))
+                if ((sizes < 1e4) & ((sizes > 1e-9) | (sizes == 0))).all() and sizes.any():
+                    return True
+    return False
 
 
 def _is_wide(texts: pa.Array) -> bool:
     """Test whether texts have as many separators each, and no few."""
     counts: set[int] = set(pc.count_substring_regex(texts, _BETWEEN).to_pylist())
     return len(counts) == 1 and min(counts) >= MANY - 1
+
+
+def _unwrapped(texts: pa.Array) -> pa.Array:
+    """The texts with the numbers alone that numpy writes with their types."""
+    return (
+        pc.replace_substring_regex(texts, _SCALAR, r"\1") if pc.any(pc.match_substring(texts, "t")).as_py() else texts
+    )
 
 
 def _share(texts: pa.Array, pattern: str) -> float:
@@ -275,7 +411,7 @@ def _empty(table: DataTable, column: pa.Array) -> Booleans:
 
 def _text_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, dimension: int | None) -> Rows:
     name, texts = batch.schema.names[0], _texts(table, batch.column(0))
-    trimmed = pc.utf8_trim_whitespace(texts)
+    trimmed = pc.utf8_trim_whitespace(_unwrapped(texts))
     trimmed = (
         pc.replace_substring_regex(trimmed, _AROUND, "") if pc.any(pc.ends_with(trimmed, ")")).as_py() else trimmed
     )
@@ -356,8 +492,21 @@ def _decimals(table: DataTable, names: list[str]) -> bool | None:
     if batch is None:
         return None if texts else False
     columns = [_texts(table, batch.column(name)) for name in texts]
+    columns = [_with_points(column) for column in columns]
     numeric = all(_share(column, rf"^\s*{_VALUE}\s*$") > 0.5 for column in columns)
     return any(_share(column, _DECIMAL) > 0 for column in columns) if numeric else None
+
+
+def _with_points(texts: pa.Array) -> pa.Array:
+    """Texts of numbers with points in place of decimal commas, where they may be nothing else: no text has a point, and
+    not all commas stand before three digits, as those of thousands do."""
+    thousands = r"^\s*[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+\s*$"
+    commas = pc.match_substring_regex(texts, rf"^\s*{_COMMA}\s*$")
+    if not pc.any(commas).as_py() or pc.any(pc.match_substring(texts, ".")).as_py():
+        return texts
+    if _share(texts.filter(commas), thousands) == 1:
+        return texts
+    return pc.if_else(commas, pc.replace_substring(texts, ",", "."), texts)
 
 
 def _numbered_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, dimension: int | None) -> Rows:
@@ -366,7 +515,7 @@ def _numbered_rows(table: DataTable, numbers: Integers, batch: pa.RecordBatch, d
         if is_text(column.type):
             texts = pc.utf8_trim_whitespace(_texts(table, column))
             try:
-                column = texts.cast(pa.float64())
+                column = _with_points(texts).cast(pa.float64())
             except pa.ArrowInvalid:
                 raise _no_number(table, name, numbers, [[text] for text in texts.to_pylist()], texts) from None
         values.append(column.to_numpy())

@@ -35,7 +35,7 @@ from trivet.io.label_columns import (
 from trivet.io.overwrite_guard import is_saved, sharded
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import VectorColumns, is_usual, vector_columns
+from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, vector_columns
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -269,13 +269,14 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
             f"{listed(rows.names)}; name the column of texts with --text, or that of vectors with --embedding."
         )
     check_name(column, rows.names, name="--text")
+    check_no_vectors(rows, column)
     known, levels, main, guessed = _levels(rows, labels, column, skip_empty)
     data: dict[str, Any] = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
     data |= {"skip_empty": True} if skip_empty else {}
     if column != "text":
         data["text"] = column
     notes = [] if text is not None or column == "text" else [f"The column {column!r} was taken for the texts."]
-    if text is None and vectors:
+    if text is None and any(not columns.unreadable for columns in vectors.values()):
         notes.append(
             f"Beside the texts there are vectors: --embedding {shlex.quote(next(iter(vectors)))} trains on these."
         )
