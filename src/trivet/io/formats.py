@@ -15,7 +15,7 @@ from trivet.io.parquet_files import parquet_table
 from trivet.io.shards import shards_table
 from trivet.io.table import DataTable, arrow_table
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import text_beside, vector_columns, with_vectors
+from trivet.io.vector_columns import likely_text, vector_columns, with_vectors
 from trivet.runtime.progress import work
 from trivet.runtime.safe_read import read_json
 from trivet.runtime.text import typed
@@ -122,7 +122,7 @@ def holds_vectors(path: Path, choice: VectorChoice) -> bool:
     table = open_rows(path, choice=choice)
     columns = vector_columns(table, choice.embedding)
     named = choice.embedding is not None
-    return table.vectors is not None or (bool(columns) and (named or text_beside(table, columns) is None))
+    return table.vectors is not None or (bool(columns) and (named or likely_text(table, columns) is None))
 
 
 def run_embeddings(path: Path, split: str | None) -> Path:

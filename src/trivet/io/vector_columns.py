@@ -83,9 +83,9 @@ class VectorColumns(NamedTuple):
 
 def vector_columns(table: DataTable, named: str | None = None) -> dict[str, VectorColumns]:
     """All columns that may hold embeddings, by the name of the first; one that is named counts if it can at all."""
-    found = {name: columns for form in FORMS for name, columns in form(table, named).items()}
-    usable = {n: c for n, c in found.items() if not c.unreadable or n == named or is_usual(n)}
-    return usable or found
+    candidates = {name: columns for form in FORMS for name, columns in form(table, named).items()}
+    usable = {n: c for n, c in candidates.items() if not c.unreadable or n == named or is_usual(n)}
+    return usable or candidates
 
 
 def check_no_vectors(table: DataTable, text: str) -> None:
@@ -102,7 +102,7 @@ def check_no_vectors(table: DataTable, text: str) -> None:
         )
 
 
-def text_beside(table: DataTable, columns: Mapping[str, VectorColumns]) -> str | None:
+def likely_text(table: DataTable, columns: Mapping[str, VectorColumns]) -> str | None:
     """The column of texts of a table whose columns of numbers are not likely to be embeddings, being short or odd."""
     likely = (is_usual(n) or (not c.unreadable and _dimension(table, c) >= MANY) for n, c in columns.items())
     if not columns or any(likely):
@@ -201,7 +201,7 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
             f"each {name!r} of {table.path} must be a list of numbers: it holds {form}; {remedy}, or name another "
             "column with --embedding."
         )
-    if choice.embedding is None and (text := text_beside(table, {name: chosen})) is not None:
+    if choice.embedding is None and (text := likely_text(table, {name: chosen})) is not None:
         raise ValueError(
             f"the embeddings of {table.path} must be named, as it has texts in {text!r}, and {name!r} has only "
             f"{_dimension(table, chosen)} numbers a row: --embedding {shlex.quote(name)} if these are meant; init and "
@@ -260,8 +260,7 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     dtype = numbers.dtype
     if dtype.kind == "f" and (codes is not None or numbers.shape[1] >= MANY) and _are_codes(numbers):
         of_run = path.parent.name == "embeddings" and (path.parent.parent / "config.toml").is_file()
-        ours = sharded(path) or of_run  # of a network
-        numbers = numbers if ours else numbers.astype(np.int16)
+        numbers = numbers if of_run or sharded(path) else numbers.astype(np.int16)  # not of a network
     if numbers.dtype.kind == "f":
         if codes is not None:
             raise ValueError(
