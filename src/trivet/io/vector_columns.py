@@ -112,7 +112,7 @@ def likely_text(table: DataTable, columns: Mapping[str, VectorColumns]) -> str |
 
 
 def _dimension(table: DataTable, columns: VectorColumns) -> int:
-    """How many numbers the first row has."""
+    """Number of values in the first row."""
     batch = _first_rows(table, columns.names[:1])
     first = [] if batch is None else [value for value in batch.column(0).to_pylist() if value]
     if len(columns.names) > 1 or not first:
@@ -221,7 +221,7 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
 
 
 def _described(table: DataTable, name: str, kind: pa.DataType, candidates: Mapping[str, VectorColumns]) -> str:
-    """What a column holds, for errors."""
+    """Description of what a column holds, for errors."""
     first = next((first for first, columns in candidates.items() if name in columns.names[1:]), None)
     if first is not None:
         return f"one of the numbered columns that begin with {first!r}"
