@@ -196,6 +196,7 @@ def test_answers_of_prodigy(name: str, tmp_path: Path, caplog: pytest.LogCapture
         ),
         ("[1, 2]", "list of objects, one a row: it is something else"),
         ('[{"id": 1, "data": {"text": "a"}, "annotations": []}]', "complete export of Label Studio.* JSON-MIN or CSV"),
+        ('{"text": "a", "label": null}', "it is one object; write its rows as a list"),
         ("[", "must be a complete json file"),
         ('[{"a": {"b": 1}}, {"a": "c"}]', "must hold values of one kind: 'a' holds object in some rows and string in"),
     ],

@@ -113,8 +113,9 @@ def test_rows_within_objects_are_read(content: Any, key: str, caplog: pytest.Log
             {
                 "ids": list("uvwxyz"),
                 "embeddings": VALUES.tolist(),
-                "metadatas": [{"label": row["label"]} for row in ROWS],
                 "uris": None,
+                "included": ["metadatas", "embeddings"],
+                "metadatas": [{"label": row["label"]} for row in ROWS],
             },
             "may hold columns",
         ),
@@ -127,6 +128,7 @@ def test_lines_that_make_rows_of_other_forms(content: Any, how: str) -> None:
         read_vectors(Path("file.json"))
     assert "\n" not in str(error.value)
     followed(str(error.value))
+    assert len(json.loads(Path("rows.json").read_text())) == len(ROWS)
     read = read_vectors(Path("rows.json"), levels=["label"])
     assert read.labels["label"].tolist() == OURS.tolist()
     assert np.allclose(read.embeddings, VALUES)

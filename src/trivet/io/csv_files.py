@@ -276,7 +276,7 @@ def _check_quotes(path: Path, form: CsvForm) -> None:
     raise ValueError(
         f"{path} must have no spaces between its delimiters and its quotes, which divide a cell: it has "
         f"{spaced.strip()[:40]!r}; write it without: import csv; csv.writer(open({clean!r}, 'w', newline=''), "
-        f"delimiter={form.delimiter!r}).writerows([c.strip() for c in row] for row in csv.reader(open({path.name!r}, "
+        f"delimiter={form.delimiter!r}).writerows([c.strip() for c in row] for row in csv.reader(open({str(path)!r}, "
         f"newline='', encoding={form.encoding!r}), delimiter={form.delimiter!r}, skipinitialspace=True))"
     )
 

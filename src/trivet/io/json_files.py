@@ -96,11 +96,17 @@ def json_objects(path: Path) -> tuple[Any, list[dict[str, Any]]]:
     elif numbered and not lists:
         what, made = "names each row", f"list(a{numbered[0]}.values())"
     else:
-        values = "v.values()" if isinstance(next(iter(content.values()), None), dict) else "v"
-        made = f"[dict(zip(a, row)) for row in zip(*({values} for v in a.values() if v))]"
+        columns = [column for column in content.values() if isinstance(column, list | dict) and column]
+        if not columns:
+            raise ValueError(
+                f"{path} must be a list of objects, one a row: it is one object; write its rows as a list."
+            )
+        values, rows = "v.values()" if isinstance(columns[0], dict) else "v", max(map(len, columns))
+        full = f"k: {values} for k, v in a.items() if isinstance(v, {type(columns[0]).__name__}) and len(v) == {rows}"
+        made = f"[dict(zip(c, row)) for c in [{{{full}}}] for row in zip(*c.values())]"
     raise ValueError(
         f"{path} must be a list of objects, one a row: it {what}; write rows.json: import json; a = "
-        f"json.load(open({path.name!r})); json.dump({made}, open('rows.json', 'w'))"
+        f"json.load(open({str(path)!r})); json.dump({made}, open('rows.json', 'w'))"
     )
 
 

@@ -119,7 +119,7 @@ def _joining_lines(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: S
         counts.append(shapes[name][0])
     splits = [_set_word(name) or name for name in vectors[:8]]
     return (
-        f"a = numpy.load({path.name!r}); numpy.savez({f'{path.stem}_all.npz'!r}, "
+        f"a = numpy.load({str(path)!r}); numpy.savez({f'{path.stem}_all.npz'!r}, "
         f"embeddings=numpy.concatenate([{', '.join(arrays)}]), label=numpy.concatenate([{', '.join(labels)}]), "
         f"split=numpy.repeat({splits}, {counts}))"
     )
