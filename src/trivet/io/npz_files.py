@@ -94,7 +94,7 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
     if unclear:
         raise ValueError(
             f"{path} holds several sets, {listed(vectors)}, and of which {listed(unclear)} is cannot be told; save one "
-            f"file with a column split: {_joining_lines(path, shapes, vectors)}"
+            f"file with a column split: {how_to_join(path, shapes, vectors)}"
         )
     if left := [name for name in others if len(shapes[name]) == 1]:
         log.warning(
@@ -103,12 +103,12 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
             path,
             key,
             listed(left),
-            _joining_lines(path, shapes, vectors),
+            how_to_join(path, shapes, vectors),
         )
     return others
 
 
-def _joining_lines(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
+def how_to_join(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
     """The lines of Python that save some sets of an npz file as one, with a column split."""
     arrays, labels, counts = [], [], []
     for name in vectors[:8]:
