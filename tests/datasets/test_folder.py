@@ -84,6 +84,20 @@ def test_given_folders_are_the_split(test: list[str], relation: str, folder: str
     assert evaluated.names == splits.train.names
 
 
+@pytest.mark.parametrize(
+    "names", [("Train", "TEST", "Val"), ("training", "testing", "valid"), ("train", "test", "dev")]
+)
+def test_folders_of_a_split_in_other_words(names: tuple[str, str, str], tmp_path: Path) -> None:
+    train, test, val = names
+    make(tmp_path, {f"{train}/a": 2, f"{train}/b": 2, f"{test}/c": 2, f"{val}/a": 2})
+    splits = read(tmp_path)
+    assert splits.train.ids[0] == f"{train}/a/00.png"
+    assert {name: items.ids[0] for name, items in splits.evaluation.items()} == {
+        "unseen": f"{test}/c/00.png",
+        "val": f"{val}/a/00.png",
+    }
+
+
 def test_val_beside_test_is_a_second_split(tmp_path: Path) -> None:
     make(tmp_path, {"train/a": 2, "train/b": 2, "test/c": 2, "val/a": 2})
     splits = read(tmp_path)

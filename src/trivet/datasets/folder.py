@@ -16,9 +16,9 @@ from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, load_listing, path_levels, without_unreadable
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import LevelsConfig, Split
+from trivet.datasets.splitting import TEST, TRAIN, VAL, LevelsConfig, Split
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame
-from trivet.io.label_columns import odd_labels
+from trivet.io.label_columns import odd_labels, split_names
 
 log = logging.getLogger("trivet")
 
@@ -79,7 +79,7 @@ def list_folder(config: FolderConfig) -> Listing:
         ids=tuple(images),
         labels=labels,
         names=names,
-        subsets={folder: np.flatnonzero(top == folder) for folder in subsets},
+        subsets={name: np.flatnonzero(np.isin(top, folders)) for name, folders in subsets.items()},
         notes=tuple(filter(None, [unread, *odd])),
     )
 
@@ -149,19 +149,20 @@ def find_images(root: Path) -> tuple[list[str], str | None]:
     return sorted(images), sentence if counts else None
 
 
-def _split_folders(config: FolderConfig, images: Sequence[str]) -> tuple[str, ...]:
-    """The split folders below the root, train first, then test and val; empty if there are none."""
-    top = {PurePosixPath(path).parts[0] for path in images}
-    if "train" not in top or not top & {"test", "val"}:
-        return ()
+def _split_folders(config: FolderConfig, images: Sequence[str]) -> dict[str, list[str]]:
+    """The splits train, test and val -> their folders below the root, as `split_names` reads them; empty without."""
+    called = split_names({PurePosixPath(path).parts[0] for path in images})
+    if TRAIN not in called.values() or not {TEST, VAL} & {*called.values()}:
+        return {}
     if config.split != "auto":
         raise ValueError(
             f"split = {config.split!r} needs class folders: {config.root} holds train/ and test/ or val/, which are a "
             "split already; remove data.split, or set data.root to one of them."
         )
-    if others := sorted(top - {"train", "test", "val"}):
+    if others := sorted(folder for folder, name in called.items() if name not in (TRAIN, TEST, VAL)):
         raise ValueError(f"{config.root} must hold images in train/, test/ and val/ only: it also has {others[0]}.")
-    return tuple(folder for folder in ("train", "test", "val") if folder in top)
+    folders = {name: [folder for folder, other in called.items() if other == name] for name in (TRAIN, TEST, VAL)}
+    return {name: named for name, named in folders.items() if named}
 
 
 def _level_names(config: FolderConfig, images: Sequence[str], skip: int) -> tuple[str, ...]:

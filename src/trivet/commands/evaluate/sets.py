@@ -233,10 +233,11 @@ def check_same_items(first: tuple[str, Vectors], other: tuple[str, Vectors]) -> 
     rows = same_queries((name, its_name), vectors.ids, others.ids, (len(vectors), len(others)))
     check_same_texts((name, vectors), (its_name, others), rows)
     for level in vectors.labels.keys() & others.labels.keys():
-        if vectors.labels[level].tolist() != others.labels[level][rows].tolist():
+        pairs = zip(vectors.labels[level].tolist(), others.labels[level][rows].tolist(), strict=True)
+        if unlike := next((pair for pair in pairs if pair[0] != pair[1]), None):
             raise ValueError(
-                f"compared embeddings must have the same labels: {level} differs between {name} and {its_name}; give "
-                "files made from one data set."
+                f"compared embeddings must have the same labels: {level} differs between {name} and {its_name}, first "
+                f"{unlike[0]!r} and {unlike[1]!r}; give files made from one data set, with labels written alike."
             )
 
 
