@@ -77,6 +77,11 @@ def test_labels_that_no_name_gives_to_a_set_are_asked_about() -> None:
     )
     read = read_vectors(Path("sets.npz"), choice=VectorChoice(embedding="clip"))
     assert (list(read.labels), read.protocol is not None) == (["labels"], True)
+    # However many there are.
+    many = {f"{name}{number}": values for number in range(150) for name, values in (("X", VALUES), ("y", THEIRS))}
+    np.savez("sets.npz", **many | {"y7": OURS})
+    read = read_vectors(Path("sets.npz"), choice=VectorChoice(embedding="X7"))
+    assert {name: column.tolist() for name, column in read.labels.items()} == {"y7": OURS.tolist()}
     np.savez("sets.npz", X_train=VALUES, X_test=VALUES, y_test=OURS)
     assert not read_vectors(Path("sets.npz"), choice=VectorChoice(embedding="X_train")).labels
 

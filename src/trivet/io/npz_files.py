@@ -24,6 +24,7 @@ from trivet.runtime.safe_read import check_expanded
 
 log = logging.getLogger("trivet")
 PROJECTOR = (("vectors", "metadata"), ("tensors", "metadata"), ("vecs", "meta"))  # how pairs of files are called
+MOST_SETS = 8  # that a message lists
 SETS = ("train", "test", "val", "dev")
 # In names such as X_train, Xtrain, train_labels, ytr.
 SET_WORD = re.compile("(?<![a-z])[xy]?(train|training|tr|test|testing|te|val|validation|dev)[xy]?(?![a-z])")
@@ -93,13 +94,13 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
     vectors, others, unclear = _divided(shapes, key)
     if unclear:
         raise ValueError(
-            f"{path} holds several sets, {listed(vectors)}, and of which {listed(unclear)} is cannot be told; save one "
-            f"file with a column split: {how_to_join(path, shapes, vectors)}"
+            f"{path} holds several sets, {listed(vectors)}, and of which {listed(unclear)} is cannot be told; "
+            f"{how_to_join(path, shapes, vectors)}"
         )
     if left := [name for name in others if len(shapes[name]) == 1]:
         log.warning(
             "%s holds several sets: %s is read, and %s left out as of another; rename what belongs to it. For all of "
-            "them, save one file with a column split: %s",
+            "them, %s",
             path,
             key,
             listed(left),
@@ -110,16 +111,18 @@ def _of_other_sets(path: Path, shapes: Mapping[str, tuple[int, ...]], key: str) 
 
 def how_to_join(path: Path, shapes: Mapping[str, tuple[int, ...]], vectors: Sequence[str]) -> str:
     """The lines of Python that save some sets of an npz file as one, with a column split."""
+    if len(vectors) > MOST_SETS:
+        return "save them as one file with a column split."
     arrays, labels, counts = [], [], []
-    for name in vectors[:8]:
+    for name in vectors:
         foreign = {word for group in _divided(shapes, name)[1:] for word in group}
         columns = [other for other, shape in shapes.items() if shape == shapes[name][:1] and other not in foreign]
         arrays.append(f"a[{name!r}]")
         labels.append(f"a[{columns[0]!r}]" if columns else f"LABELS_OF_{name}")
         counts.append(shapes[name][0])
-    splits = [_set_word(name) or name for name in vectors[:8]]
+    splits = [_set_word(name) or name for name in vectors]
     return (
-        f"a = numpy.load({str(path)!r}); numpy.savez({f'{path.stem}_all.npz'!r}, "
+        f"save one file with a column split: a = numpy.load({str(path)!r}); numpy.savez({f'{path.stem}_all.npz'!r}, "
         f"embeddings=numpy.concatenate([{', '.join(arrays)}]), label=numpy.concatenate([{', '.join(labels)}]), "
         f"split=numpy.repeat({splits}, {counts}))"
     )
@@ -131,14 +134,17 @@ def _divided(shapes: Mapping[str, tuple[int, ...]], key: str) -> tuple[list[str]
     The names of two sets differ in one piece, which their labels share, or in a word of `SETS`.
     """
     alike = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1:] == shapes[key][1:]]
-    sets = [name for name in alike if name != key][:100]  # each array is compared with each
+    sets = [name for name in alike if name != key]
     word, words = _set_word(key), {_set_word(name) for name in sets} - {_set_word(key), None}
     rows = [shapes[name][0] for name in (key, *sets)]
     shared = {(sum(rows),), *([(rows[0],)] if rows[0] in rows[1:] else [])}
+    differences = {_difference(key, name) for name in sets}
     others, unclear = [], []
     for name in shapes.keys() - {key, *PROTOCOL_COLUMNS}:
         of = _set_word(name)
-        if (of and of != word and (word or of in words)) or any(_is_counterpart(name, key, s, shapes) for s in sets):
+        if (of and of != word and (word or of in words)) or any(
+            theirs in name and _is_counterpart(name, ours, theirs, shapes) for ours, theirs in differences
+        ):
             others.append(name)
         elif word and words and not of and shapes[name] in shared:
             unclear.append(name)
@@ -151,11 +157,15 @@ def _set_word(name: str) -> str | None:
     return None if match is None else next(word for word in SETS if word[:2] == match[1][:2])
 
 
-def _is_counterpart(name: str, key: str, other: str, names: Collection[str]) -> bool:
-    """Test whether a name differs from another of the file as the vectors of another set do from those of `key`."""
-    start = _common(key, other)
-    end = _common(key[start:][::-1], other[start:][::-1])
-    ours, theirs = key[start : len(key) - end], other[start : len(other) - end]
+def _difference(first: str, second: str) -> tuple[str, str]:
+    """The pieces in which two names differ, between the start and the end that they share."""
+    start = _common(first, second)
+    end = _common(first[start:][::-1], second[start:][::-1])
+    return first[start : len(first) - end], second[start : len(second) - end]
+
+
+def _is_counterpart(name: str, ours: str, theirs: str, names: Collection[str]) -> bool:
+    """Test whether a name is another of the file once it has the piece of our vectors for that of theirs."""
     positions = [match.start() for match in re.finditer(re.escape(theirs), name)]
     renamed = {name[:position] + ours + name[position + len(theirs) :] for position in positions}
     return not renamed.isdisjoint(names)
