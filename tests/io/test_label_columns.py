@@ -57,7 +57,7 @@ def test_names_that_look_alike(names: list[str], pairs: str | None) -> None:
 @pytest.mark.parametrize("name", ["nan", "None", "NULL", "?", "-", "n/a", "Unknown"])
 def test_names_that_stand_for_no_label(name: str) -> None:
     (note,) = odd_labels("label", {"a": 3, "b": 2, name: 4})
-    assert f"count as classes: {name!r} (4). If they do here, empty these cells" in note
+    assert f"count as classes: {name!r} (4). If they do here, leave these items out" in note
 
 
 @pytest.mark.parametrize(

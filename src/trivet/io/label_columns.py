@@ -329,7 +329,7 @@ def odd_labels(level: str, counts: Mapping[str, int]) -> list[str]:
     if gaps := [f"{name!r} ({count:,})" for name, count in counts.items() if name.strip().casefold() in empty]:
         notes.append(
             f"Class names of {level!r} that often stand for a missing label count as classes: {listed(gaps)}. If they "
-            "do here, empty these cells: --skip-empty leaves them out."
+            "do here, leave these items out."
         )
     return notes
 
