@@ -263,8 +263,8 @@ def test_numbered_columns(tmp_path: Path) -> None:
 
     y = ["a", "b"]
     assert read(**{"1": [3.0, 4.0], "0": [1.0, 2.0], "y": y}) == [[1, 3], [2, 4]]
-    assert read(**{f"e{i}": [i + 0.5] * 2 for i in range(11, -1, -1)}, y=y) == [[i + 0.5 for i in range(12)]] * 2
-    assert read(**{f"e{i:02d}": [i + 0.5] * 2 for i in range(11)}, y=y) == [[i + 0.5 for i in range(11)]] * 2
+    assert read(**{f"e{i}": [float(i)] * 2 for i in range(11, -1, -1)}, y=y) == [list(range(12))] * 2
+    assert read(**{f"e{i:02d}": [float(i)] * 2 for i in range(11)}, y=y) == [list(range(11))] * 2
     levels = {"level1": [1, 2], "level2": [3, 4]}
     assert read(e0=[1.0, 2.0], e1=[3.0, 4.0], y=y, **levels) == [[1, 3], [2, 4]]
     assert list(read_vectors(tmp_path / "a.parquet").labels) == ["y", "level1", "level2"]

@@ -147,7 +147,10 @@ def _csv(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     table = csv_table(path, form)
     every = _records(path.read_bytes(), delimiter.encode())
     lines, records = every[: skipped + 1], every[skipped + 1 : skipped + 1 + table.count]
-    position = [_text(field, delimiter, encoding) for field, _ in lines[-1]].index(level)
+    names = [_text(field, delimiter, encoding) for field, _ in lines[-1]]
+    if level not in names:
+        raise ValueError(f"{path} must begin with a line of names to be corrected: it has no {level!r} there; add one.")
+    position = names.index(level)
     labels = [
         None if position >= len(record) else _text(record[position][0], delimiter, encoding) for record in records
     ]

@@ -139,6 +139,13 @@ def label_cell(row: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     return row, ACCEPT if name == LABEL and LABEL not in row and ACCEPT in row else name
 
 
+def _is_object(name: str, kind: pa.DataType) -> bool:
+    """Test whether a column holds objects whose members are columns: what is known of a vector, or vectors by name."""
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        return False
+    return name in OBJECTS or all(is_list(part.type) and pa.types.is_floating(part.type.value_type) for part in kind)
+
+
 def _parsed(path: Path, kind: str, file: BinaryIO) -> pa.Table:
     """The rows; what an object of `OBJECTS` holds is columns of its own."""
     mixed = None
@@ -154,12 +161,14 @@ def _parsed(path: Path, kind: str, file: BinaryIO) -> pa.Table:
             f"each column of {path} must hold values of one kind: {name.replace('/', '.')!r} holds {kinds[0]} in some "
             f"rows and {kinds[1]} in others; write them alike, a label as one text."
         )
-    for name in [name for name in table.column_names if name in OBJECTS and pa.types.is_struct(table[name].type)]:
+    for name in [name for name in table.column_names if _is_object(name, table[name].type)]:
         members = zip(table[name].type, table[name].flatten(), strict=True)
         table = table.drop_columns([name])
         for member, column in members:
             known = member.name in table.column_names
-            table = table.append_column(f"{name}.{member.name}" if known else member.name, column)
+            table = table.append_column(
+                f"{name}.{member.name}" if known or name not in OBJECTS else member.name, column
+            )
     return table
 
 

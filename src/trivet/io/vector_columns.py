@@ -8,7 +8,7 @@ import contextlib
 import logging
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,6 +125,20 @@ def is_usual(name: str) -> bool:
     return USUAL.search(name.lower()) is not None
 
 
+def nested_vectors(types: Mapping[str, pa.DataType]) -> list[str]:
+    """Where lists of decimals lie within the objects and lists of columns, as in "data[0].embedding"."""
+    places: list[str] = []
+    for name, kind in types.items():
+        parts = {}
+        if pa.types.is_struct(kind):
+            parts = {f"{name}.{part.name}": part.type for part in kind}
+        elif is_list(kind) and pa.types.is_nested(kind.value_type):
+            parts = {f"{name}[0]": kind.value_type}
+        places += [part for part, of in parts.items() if is_list(of) and pa.types.is_floating(of.value_type)]
+        places += nested_vectors(parts)
+    return places
+
+
 def is_listing(text: str) -> bool:
     """Test whether one text is a list of two numbers and more, in any form."""
     texts = _unwrapped(pa.array([text]))
@@ -132,13 +146,16 @@ def is_listing(text: str) -> bool:
     return listing or bool(_unreadable(texts, listing=False))
 
 
-def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names: Mapping[str, str]) -> str:
+def choose(
+    path: Path, integers: Mapping[str, bool], named: str | None, *, names: Mapping[str, str], nested: Sequence[str] = ()
+) -> str:
     """The one of several columns or arrays that is meant: the only one, or the only one with a usual name.
 
     Args:
         integers: those that may be the embeddings, and whether they hold whole numbers.
         named: the one that the user names; where there is no such column and only one of vectors, that is taken.
         names: all columns, and their types.
+        nested: where vectors lie within columns.
 
     Raises:
         ValueError: if there is none, several may be meant, or what is named holds no vectors.
@@ -159,7 +176,12 @@ def choose(path: Path, integers: Mapping[str, bool], named: str | None, *, names
         odd = [f"{name!r} ({names[name]})" for name in names if is_usual(name)]
         raise ValueError(
             f"{path} must hold the embeddings as lists of numbers, such as a column 'embedding', or as numbered "
-            f"columns e0, e1, ...: it has {listed(odd or list(names))}; write each as one list of d numbers."
+            f"columns e0, e1, ...: it has {listed(odd or list(names))}; "
+            + (
+                f"write those in {nested[0]} in a column of their own."
+                if nested
+                else "write each as one list of d numbers."
+            )
         )
     if len(meant) > 1:
         raise ValueError(
@@ -193,7 +215,7 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     candidates = vector_columns(table, choice.embedding)
     names = {name: _described(table, name, kind, candidates) for name, kind in table.types.items()}
     integers = {name: columns.integers for name, columns in candidates.items()}
-    name = choose(table.path, integers, choice.embedding, names=names)
+    name = choose(table.path, integers, choice.embedding, names=names, nested=nested_vectors(table.types))
     chosen = candidates[name]
     if chosen.unreadable:
         form, _, remedy = chosen.unreadable.partition("; ")
@@ -249,18 +271,19 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     """Embeddings `(N, d)` floating point of the numbers that are stored.
 
     Floating point stays as it is, but for its byte order. Whole numbers are asked about, also those of 8 and more a row
-    that are stored as floating point, are all from 0 to 255 or from -128 to 127, and not all equal: "bits" are -1 and
-    1, from 8 bits a number as `numpy.packbits` writes them (also less 128, as int8), or from numbers that are 0 and 1;
-    "int8" are numbers from -128 to 127, of which unsigned ones are stored plus 128; "uint8" are numbers from 0 to 255.
+    that are stored as floating point, are all from 0 to 255 or from -128 to 127, and differ by 128 or more: "bits" are
+    -1 and 1, from 8 bits a number as `numpy.packbits` writes them (also less 128, as int8), or from numbers that are 0
+    and 1; "int8" are numbers from -128 to 127, of which unsigned ones are stored plus 128; "uint8" are numbers from 0
+    to 255.
 
     Raises:
         ValueError: if the shape is not `(N, d)` with N, d >= 1, or whole numbers are not given a meaning, or have none.
     """
     check_embeddings(path, numbers.shape)
     dtype = numbers.dtype
-    if dtype.kind == "f" and (codes is not None or numbers.shape[1] >= MANY) and _are_codes(numbers):
-        of_run = path.parent.name == "embeddings" and (path.parent.parent / "config.toml").is_file()
-        numbers = numbers if of_run or sharded(path) else numbers.astype(np.int16)  # not of a network
+    of_run = path.parent.name == "embeddings" and (path.parent.parent / "config.toml").is_file()
+    if dtype.kind == "f" and _are_codes(numbers, codes) and not (of_run or sharded(path)):  # those are of a network
+        numbers = numbers.astype(np.int16)
     if numbers.dtype.kind == "f":
         if codes is not None:
             raise ValueError(
@@ -292,13 +315,16 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     return numbers.astype(np.float32) - np.float32(128 * plus)
 
 
-def _are_codes(numbers: Rows) -> bool:
-    """Test whether floating point `(N, d)` may be whole numbers of 8 bits; of most files a few rows tell."""
+def _are_codes(numbers: Rows, codes: Codes | None) -> bool:
+    """Test whether floating point `(N, d)` may be whole numbers of 8 bits; of most files a few rows tell.
+
+    Without `codes` they must be as many and differ as much as packed bits do: counts and pixels of few levels do not.
+    """
     for some in (numbers[:LOOKED_AT], numbers):
         low, high = some.min(), some.max()
         if not (low >= -128 and high <= (127 if low < 0 else 255) and (some == np.floor(some)).all()):
             return False
-    return bool(low < high)
+    return codes is not None or bool(numbers.shape[1] >= MANY and high - low >= 128)
 
 
 def _first_rows(table: DataTable, names: list[str]) -> pa.RecordBatch | None:

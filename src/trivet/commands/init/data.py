@@ -35,7 +35,7 @@ from trivet.io.label_columns import (
 from trivet.io.overwrite_guard import is_saved, sharded
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, vector_columns
+from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, nested_vectors, vector_columns
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -264,6 +264,11 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
         if web := _image_column(rows, web=True):
             _levels(rows, labels, web, skip_empty)
             list_table(TableConfig(path=rows.path, image=web), rows)
+        if nested := nested_vectors(rows.types):
+            raise ValueError(
+                f"vectors must be in a column: {rows.path} holds them in {listed(nested)}; write them in a column "
+                "'embedding' of their own."
+            )
         raise ValueError(
             f"a table must have a column of image paths or of texts beside its labels: {rows.path} has "
             f"{listed(rows.names)}; name the column of texts with --text, or that of vectors with --embedding."
