@@ -143,7 +143,9 @@ def _is_object(name: str, kind: pa.DataType) -> bool:
     """Test whether a column holds objects whose members are columns: what is known of a vector, or vectors by name."""
     if not pa.types.is_struct(kind) or not kind.num_fields:
         return False
-    return name in OBJECTS or all(is_list(part.type) and pa.types.is_floating(part.type.value_type) for part in kind)
+    return name in OBJECTS or all(
+        is_list(member.type) and pa.types.is_floating(member.type.value_type) for member in kind
+    )
 
 
 def _parsed(path: Path, kind: str, file: BinaryIO) -> pa.Table:

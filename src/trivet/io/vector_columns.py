@@ -126,17 +126,17 @@ def is_usual(name: str) -> bool:
 
 
 def nested_vectors(types: Mapping[str, pa.DataType]) -> list[str]:
-    """Where lists of decimals lie within the objects and lists of columns, as in "data[0].embedding"."""
-    places: list[str] = []
+    """Paths of the lists of decimals within the objects and lists of columns, as in "data[0].embedding"."""
+    paths: list[str] = []
     for name, kind in types.items():
-        parts = {}
+        members = {}
         if pa.types.is_struct(kind):
-            parts = {f"{name}.{part.name}": part.type for part in kind}
+            members = {f"{name}.{member.name}": member.type for member in kind}
         elif is_list(kind) and pa.types.is_nested(kind.value_type):
-            parts = {f"{name}[0]": kind.value_type}
-        places += [part for part, of in parts.items() if is_list(of) and pa.types.is_floating(of.value_type)]
-        places += nested_vectors(parts)
-    return places
+            members = {f"{name}[0]": kind.value_type}
+        paths += [member for member, of in members.items() if is_list(of) and pa.types.is_floating(of.value_type)]
+        paths += nested_vectors(members)
+    return paths
 
 
 def is_listing(text: str) -> bool:
@@ -155,7 +155,7 @@ def choose(
         integers: those that may be the embeddings, and whether they hold whole numbers.
         named: the one that the user names; where there is no such column and only one of vectors, that is taken.
         names: all columns, and their types.
-        nested: where vectors lie within columns.
+        nested: paths of vectors within columns.
 
     Raises:
         ValueError: if there is none, several may be meant, or what is named holds no vectors.
