@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tomli_w
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 from tests.small_sweep import settings
 
 from trivet.commands.train.run import train
@@ -46,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", LINKED)
+@pytest.mark.parametrize("name", sampled(LINKED, 3))
 @pytest.mark.parametrize("command", WRITING)
 def test_a_link_in_a_run_leads_to_no_change(
     command: str, name: str, made: Path, tmp_path: Path, run_command: Call
@@ -144,7 +145,9 @@ def test_the_names_of_runs_are_those_of_runs() -> None:
     assert set(NAMES) <= set(RUN_NAMES)
 
 
-@pytest.mark.parametrize("start", [["-m", "trivet"], ["-c", "from trivet.commands.main import main; main()"]])
+@pytest.mark.parametrize(
+    "start", sampled([["-m", "trivet"], ["-c", "from trivet.commands.main import main; main()"]], 2)
+)
 def test_no_module_of_the_current_folder_hides_another(start: list[str], tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", embeddings=np.eye(6), label=np.array(list("aabbcc")))
     for name in ("torch", "numpy", "faiss", "pydantic", "sklearn"):

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image, features
 from tests import miniatures
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 
 from trivet.io.image_file import SUFFIXES, UNREAD
 
@@ -111,7 +112,7 @@ def answer(run_command: Call, *arguments: object) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("form", TEXTS)
+@pytest.mark.parametrize("form", sampled(TEXTS, 3))
 def test_texts_of_every_form_through_every_command(form: str, folder: Path, run_command: Call) -> None:
     path = TEXTS[form](folder)
     made = answer(run_command, "init", path)
@@ -164,7 +165,7 @@ IMAGES: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", IMAGES)
+@pytest.mark.parametrize("form", sampled(IMAGES, 3))
 def test_images_of_every_form_through_every_command(form: str, run_command: Call) -> None:
     if form == "avif" and not features.check("avif"):
         pytest.skip("this Pillow reads no AVIF")

@@ -14,7 +14,7 @@ import pytest
 
 import trivet
 from trivet.commands.main import main
-from trivet.runtime.terminal import LONGEST, json_text, message, prepare, printable
+from trivet.runtime.terminal import LONGEST, json_text, message, prepared, printable
 
 SOURCE = Path(trivet.__file__).parent
 EVIL = "cat\x1b[2J\x1b]0;title\x07\u202egnp\x9b31m\nnext"
@@ -123,9 +123,13 @@ def test_marks_have_plain_forms_and_log_messages_are_printable(
 ) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
-    prepare()
-    stream.write("1 … 2 – é")
-    stream.flush()
+    log = logging.getLogger("trivet")
+    with prepared():
+        stream.write("1 … 2 – é")
+        stream.flush()
+        log.warning("%s", EVIL)
+        log.warning("%s", EVIL)
     assert stream.buffer.getvalue() == b"1 ... 2 - \\xe9"
-    logging.getLogger("trivet").warning("%s", EVIL)
     assert caplog.messages == [message(EVIL)]
+    log.warning("%s", EVIL)
+    assert caplog.messages == [message(EVIL), EVIL]

@@ -12,6 +12,7 @@ import pytest
 import tomli_w
 from PIL import Image
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 
 from trivet.commands.group import Commands
 from trivet.config import plugins
@@ -131,7 +132,7 @@ def called(command: str, theirs: Path, out: Path) -> list[str]:
     return [word.replace("THEIRS", str(theirs)).replace("OUT", str(out)) for word in command.split()]
 
 
-@pytest.mark.parametrize("command", RUNNING)
+@pytest.mark.parametrize("command", sampled(RUNNING, 2))
 def test_it_asks_first(
     command: str, received: Path, tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ import pytest
 from scipy.io import savemat
 from tests.commands.conftest import Call
 from tests.hostile.damage import DAMAGES
+from tests.nightly import sampled
 
 from trivet.datasets import DataConfig, load_file
 from trivet.io.formats import FORMATS, holds_vectors
@@ -556,7 +557,7 @@ def test_rows_without_a_vector_are_named_or_left_out(form: str, where: str, run_
     np.testing.assert_allclose(read.embeddings, np.delete(VALUES, [0, 7], axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", VARIANTS)
+@pytest.mark.parametrize("make", sampled(VARIANTS, 4))
 def test_damage_of_every_form_is_read_or_refused_in_a_sentence(make: Any, tmp_path: Path) -> None:
     file = make(tmp_path)
     for part in [path for path in tmp_path.rglob("*") if path.is_file()]:

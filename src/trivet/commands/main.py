@@ -14,7 +14,7 @@ from types import FrameType
 from trivet.runtime.extras import missing
 from trivet.runtime.safe_read import panics
 from trivet.runtime.signals import LostError, ending_signals
-from trivet.runtime.terminal import message, prepare
+from trivet.runtime.terminal import message, prepared
 
 MINED = "stopped; chunks that were mined are kept, and the same trivet mine goes on from them."
 RUN = "stopped; a run folder keeps its checkpoints, and trivet train --resume continues from them."
@@ -35,7 +35,8 @@ def main() -> None:
 
     before = {number: signal.signal(number, end) for number in ending_signals()}
     try:
-        code = _run(sys.argv[1:] or ["--help"], received)
+        with prepared():
+            code = _run(sys.argv[1:] or ["--help"], received)
     except KeyboardInterrupt:  # or while it was said
         code = _print_error("stopped, at the very beginning or end of the command.", 1)
     for number, handler in before.items():  # what comes now ends the process at once, and says nothing more
@@ -60,7 +61,6 @@ def _loads_extension(frame: FrameType | None) -> bool:
 
 def _run(arguments: list[str], received: list[int]) -> int:
     named = NamedPaths(arguments)
-    prepare()
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that are no UTF-8
             return _print_error(f"names must be in UTF-8: got {argument!r}; rename it.", 2)

@@ -7,7 +7,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 LONGEST = 1500  # characters of a message
@@ -56,15 +57,19 @@ def json_text(value: Mapping[str, Any]) -> str:
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def prepare() -> None:
+@contextmanager
+def prepared() -> Iterator[None]:
     """Let both standard streams show what they can of any text and spell out the rest; keep log messages printable."""
     codecs.register_error("trivet", _spelled)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="trivet")
-    log = logging.getLogger("trivet")
-    log.filters[:] = [item for item in log.filters if not isinstance(item, _Messages)]
-    log.addFilter(_Messages())
+    log, messages = logging.getLogger("trivet"), _Messages()
+    log.addFilter(messages)
+    try:
+        yield
+    finally:
+        log.removeFilter(messages)
 
 
 class _Messages(logging.Filter):

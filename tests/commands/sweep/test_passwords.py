@@ -13,6 +13,7 @@ pytest.importorskip("optuna")
 pytest.importorskip("psycopg")
 
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 from tests.postgresql import PASSWORD, PIECES, QUOTED, UnavailableError, postgresql
 from tests.small_sweep import settings
 
@@ -117,7 +118,7 @@ def server() -> Iterator[str]:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize(("user", "further"), FORMS)
+@pytest.mark.parametrize(("user", "further"), sampled([pytest.param(*form) for form in FORMS], 2))
 def test_nothing_that_a_sweep_writes_holds_it(
     user: str, further: str, server: str, tmp_path: Path, run_command: Call
 ) -> None:

@@ -23,7 +23,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from trivet.config.plugins import trusted
 from trivet.runtime.signals import LostError, ProcessRank, ending_signals, handled_signals, member_of
-from trivet.runtime.terminal import prepare
+from trivet.runtime.terminal import prepared
 from trivet.runtime.text import typed
 from trivet.training.config import TrainingConfig
 from trivet.training.distributed.process_group import ProcessGroup, join, noted
@@ -135,10 +135,10 @@ def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> 
     os.environ |= {"MASTER_ADDR": ADDRESS, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     for number in ending_signals():
         signal.signal(number, _interrupt)
-    prepare()
     _parents.append(TCPStore(ADDRESS, port, is_master=False))
     try:
-        action()
+        with prepared():
+            action()
     except SystemExit:
         raise
     except BaseException as error:
