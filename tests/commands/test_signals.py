@@ -121,7 +121,7 @@ def test_a_signal_waits_while_compiled_code_is_loaded(folder: Path, monkeypatch:
 def test_a_signal_before_anything_is_done_is_answered_and_the_next_one_ends_at_once(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trivet.commands.main.prepare", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("trivet.commands.main.prepared", lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert ended("index", "x.npz", "-o", "new", monkeypatch=monkeypatch) == 1
     assert capsys.readouterr().err.startswith("trivet: stopped, at the very beginning or end")
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
