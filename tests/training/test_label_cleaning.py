@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.nightly import sampled
 from tests.training.runs import check_same_run
 
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -226,7 +227,7 @@ def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
     assert cleaning_of(np.arange(500) % 3).warnings(60) == []
 
 
-@pytest.mark.parametrize("cleaning", [{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}])
+@pytest.mark.parametrize("cleaning", sampled([{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}], 2))
 def test_an_interrupted_look_loses_nothing(
     cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
