@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from trivet.collapse.significance import OF_CLASSES, RAW, UNTRAINED, ZERO_SHOT
@@ -14,7 +15,7 @@ from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, RunRecord, SelectionCheck
 from trivet.reports.shared_records import Levels
 from trivet.reports.verdict_view import RESULTS
-from trivet.runtime.text import BELOW, counted
+from trivet.runtime.text import BELOW, counted, typed
 
 RECALL = "recall@1"
 COLLAPSES = ("network-collapse", "class-collapse")
@@ -117,10 +118,13 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
     return results
 
 
-def result_lines(record: RunRecord) -> list[tuple[str, str]]:
+def result_lines(record: RunRecord, *, run: str | None = None) -> list[tuple[str, str]]:
     """Sentences on whether training helped, with their tone ("bad", "warn", "good"), the worst first.
 
     Where a step was chosen by another measure than recall@1, what is said by that one comes before.
+
+    Args:
+        run: as in `choice_line`.
     """
     entries: dict[tuple[str, str], list[str]] = {}
     by_choice: dict[tuple[str, str], list[str]] = {}
@@ -158,7 +162,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
         return lines
     if record.choosing and record.choosing.keep != "last":  # the model is as it began: there is none
         lines = [line for line in lines if not line[1].startswith(_NO_DIFFERENCE)]
-    return [("warn", choice_line(record) or ""), *lines]
+    return [("warn", choice_line(record, run=run) or ""), *lines]
 
 
 def _ranked_lower(record: RunRecord) -> list[tuple[str, str]]:
@@ -208,8 +212,12 @@ def fell_back(record: RunRecord) -> bool:
     return choice.keep != "last" or _highest(choice) is choice.checks[0]
 
 
-def choice_line(record: RunRecord) -> str | None:
-    """Text on which model is measured, which step was the best, and why; None where there was nothing to choose by."""
+def choice_line(record: RunRecord, *, run: str | None = None) -> str | None:
+    """Text on which model is measured, which step was the best, and why; None where there was nothing to choose by.
+
+    Args:
+        run: the run folder as a command is given it, by default its name.
+    """
     choice = record.choosing
     if choice is None or not choice.checks:
         return None
@@ -245,10 +253,8 @@ def choice_line(record: RunRecord) -> str | None:
         text = f"{_capital(model)}: {measure} {_percent(later[-1].value)} {where}. The best is that of step "
         text += f"{number(best.step)}: {_percent(best.value)}, {before} training; it lies in model-best/."
     if record.settings.get("data", {}).get("folds_of") == "items":
-        text += (
-            " Queries are of classes that are trained on; how it does on others was not measured, and is what "
-            'data.folds_of = "classes" chooses by.'
-        )
+        text += " Queries are of classes that are trained on; how it does on new ones was not measured"
+        text += f"{_measuring_new_classes(record, choice, Path(run or record.run or 'RUN'))}."
     if choice.known:
         text += f" In the table of {choice.split} its items are only among themselves."
     if choice.step == 0 and not last:
@@ -257,6 +263,23 @@ def choice_line(record: RunRecord) -> str | None:
         checks = counted(choice.patience or 0, "look")
         text += f" Training ended early, at step {number(choice.ended)}, as {checks} found no higher {measure}."
     return text
+
+
+def _measuring_new_classes(record: RunRecord, choice: Choice, run: Path) -> str:
+    """The command that trains again with classes held out in place of items; empty where they are too few."""
+    data, batch = record.settings.get("data", {}), record.settings.get("batch", {})
+    classes = choice.classes or 0
+    folds = min(data.get("folds", 0), classes // 2)
+    if folds < 2:
+        return ""
+    changes = ["data.folds_of=classes"] + ([] if folds == data["folds"] else [f"data.folds={folds}"])
+    trained = classes - -(-classes // folds)
+    if (batch.get("num_classes") or 0) > trained:
+        changes.append(f"batch.num_classes={trained}")
+    options = " ".join(f"--set {change}" for change in changes)
+    return (
+        f": trivet train {typed(run / 'config.toml')} {options} -o {typed(run.with_name(f'{run.name}-classes'))} does"
+    )
 
 
 def _snapshot(record: RunRecord) -> str | None:

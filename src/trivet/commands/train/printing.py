@@ -19,7 +19,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
     from trivet.commands.train.page import evaluated_rows  # here: it loads what draws, which `--help` does not need
     from trivet.commands.train.tolerance import noise_lines
 
-    for _, line in result_lines(record):
+    for _, line in result_lines(record, run=str(folder)):
         print_text(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(record):
         print_text(line, indent=2)
@@ -39,7 +39,7 @@ def print_run(record: RunRecord, folder: Path) -> None:
                 for row in rows
             ],
         )
-    chosen = None if fell_back(record) else choice_line(record)
+    chosen = None if fell_back(record) else choice_line(record, run=str(folder))
     for note in [*([chosen] if chosen else []), *_events(record), *noise_lines(record, run=str(folder))]:
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
