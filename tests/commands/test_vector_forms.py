@@ -88,6 +88,18 @@ def objects(ending: str, **names: str) -> Any:
     return make
 
 
+def plain(separator: str, position: int, head: str = "", end: str = "") -> Any:
+    def make(folder: Path, values: Any = VALUES) -> Path:
+        rows = [list(map(str, row)) for row in values.tolist()]
+        for row, label in zip(rows, LABELS, strict=True):
+            row.insert(position, label.replace(" ", "_") if separator == " " else label)
+        path = folder / ("file.txt" if separator == " " else "file.csv")
+        path.write_text(head + "".join(f"{separator.join(row)}{end}\n" for row in rows), encoding="utf-8")
+        return path
+
+    return make
+
+
 def fixed(values: Any) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
@@ -180,6 +192,12 @@ FORMS: dict[str, dict[str, Any]] = {
         "texts": parquet("embedding", lambda values: [as_list(row) for row in values]),
     },
     "Hugging Face": {"saved": hugging_face},
+    "csv, txt without a line of names": {
+        "label first": plain(",", 0),
+        "label last": plain(",", DIMENSION),
+        "spaces": plain(" ", 0),
+        "fastText": plain(" ", 0, f"{ROWS} {DIMENSION}\n", " "),
+    },
     "`vectors.tsv` with `metadata.tsv`": {
         "one column": projector(False),
         "one column and its name": projector(True),
@@ -214,7 +232,7 @@ def check(run_command: Call, file: Path, expected: Any, *options: str) -> None:
     assert call("audit", file)["items"] == ROWS
     assert call("index", file, "-o", folder / "index")["dimension"] == expected.shape[1]
     queries = call("search", folder / "index", file, "--k", 2)["queries"] if file.suffix != ".npy" else []
-    near = [query["neighbours"][1]["labels"]["label"] for query in queries]
+    near = [query["neighbours"][1]["labels"]["label"].replace("_", " ") for query in queries]
     assert not near or np.mean(np.array(near) == LABELS) == pytest.approx(share)
     assert call("mine", file, "-o", folder / "mined.parquet", "--k", 1, "--labels", "label")["triplets"] == ROWS
     made = call("init", file, "-o", folder / "trivet.toml")
@@ -222,7 +240,8 @@ def check(run_command: Call, file: Path, expected: Any, *options: str) -> None:
     settings = tomllib.loads((folder / "trivet.toml").read_text())["data"]
     items = load_file(DataConfig.parse(settings, source="trivet.toml"), file, None)  # as training and embed read it
     np.testing.assert_allclose(items.inputs.batch(np.arange(ROWS)).numpy(), expected, rtol=1e-3)
-    assert np.array(items.names["label"])[items.labels["label"]].tolist() == LABELS
+    names = [name.replace("_", " ") for name in items.names["label"]]
+    assert np.array(names)[items.labels["label"]].tolist() == LABELS
 
 
 @pytest.mark.parametrize("make", VARIANTS)
@@ -440,7 +459,36 @@ def test_vectors_within_objects(ending: str, run_command: Call, tmp_path: Path) 
     write([{"body": {"data": [{"index": 0, "embedding": row}]}} for row in vectors])  # as answers of an interface
     for call in (["evaluate", file], ["audit", file], ["init", file, "-o", tmp_path / "new.toml"]):
         code, _, err = run_command(*call)
-        assert (code, "vector.body.data[0].embedding" in err or call[0] == "audit") == (2, True), err
+        assert (code, "vector.body.data[0].embedding" in err) == (2, True), err
+
+
+WORDS = [f"w{row}" if row != 3 else '"' for row in range(ROWS)]  # GloVe has a quote among its words
+
+
+@pytest.mark.parametrize("form", ["word2vec", "csv"])
+def test_lines_without_names_have_numbers_and_words_that_differ_are_ids(
+    form: str, run_command: Call, tmp_path: Path
+) -> None:
+    file, csv_like = tmp_path / "file.txt", form == "csv"
+    lines = ["" if csv_like else f"{ROWS} {DIMENSION}"]
+    lines += [" ".join([word, *map(str, row)]) for word, row in zip(WORDS, VALUES.tolist(), strict=True)]
+    text = "\n".join(lines) + "\n"
+    file.write_text(text.replace(" ", ",").replace('"', "'") if csv_like else text)
+    read = read_vectors(file)
+    assert (read.labels, read.names()[4]) == ({}, "w4")
+    np.testing.assert_array_equal(read.embeddings, VALUES)
+    code, _, err = run_command("init", file, "-o", tmp_path / "new.toml")
+    assert (code, "file.txt has none (it has id); add one" in err) == (2, True), err
+    value = re.escape(str(VALUES[6, 0].item()))
+    file.write_text(re.sub(rf"(w6.){value}", r"\1nan", file.read_text()))
+    with pytest.raises(ValueError, match="must be finite: 1 of 24 hold NaN or infinity, line 8; drop these rows"):
+        read_vectors(file)
+
+
+def test_a_lone_column_is_not_said_to_be_none(run_command: Call, tmp_path: Path) -> None:
+    (tmp_path / "file.csv").write_text("text\n" + "".join(f"words of row {row}\n" for row in range(ROWS)))
+    code, _, err = run_command("init", tmp_path / "file.csv")
+    assert (code, "file.csv has none (it has no other column); add one" in err) == (2, True), err
 
 
 def test_transposed_embeddings(tmp_path: Path) -> None:

@@ -390,7 +390,8 @@ def test_lists_must_agree(tmp_path: Path) -> None:
         ValueError, match=r"floating point, or whole numbers of 8 bits: got int64 from 1 to 256; .*\.astype"
     ):
         read([[1, 256]])
-    assert np.isnan(read([[np.nan, 1.0]]).embeddings[0, 0])
+    with pytest.raises(ValueError, match="must be finite: 1 of 2 hold NaN or infinity, row 1 counted from 0; drop"):
+        read([[0.0, 1.0], [np.nan, 1.0]])
 
 
 @pytest.mark.parametrize("write", [as_npz, as_npy])

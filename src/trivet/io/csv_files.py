@@ -28,6 +28,9 @@ from trivet.runtime.safe_read import check_regular
 _FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]*[.,][0-9]+([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _LISTS = re.compile(r"\[[^\[\]]*\]")
+_SPACED = re.compile(
+    r"([0-9]+ ([0-9]+) ?\r?\n)?[^\s,;]+((?: -?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?){4,}) ?\r?(?:\n|$)", re.ASCII
+)
 _NUMBER = re.compile(r"'*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # The first columns of the csv files that Trivet writes: in these, and no others, `unguarded` is applied.
 _GUARDED_HEADERS = (DECISION_FILE, SUSPECTS, PER_CLASS)
@@ -37,6 +40,10 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bar
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 SAMPLE = 1 << 18  # bytes that are looked at for the delimiter
 ROWS = 200
+WORD = "label"  # a column of words that has no name
+SPACE = (
+    " "  # between a word and the numbers of its vector, as GloVe, word2vec and fastText write them: nothing is quoted
+)
 SEPARATOR = re.compile(r'\ufeff?"?sep=(.)"?[,;]*\r?\n')  # the first line of a file that names its delimiter to Excel
 
 
@@ -44,9 +51,10 @@ class CsvForm(NamedTuple):
     """The form of a csv file.
 
     Attributes:
-        delimiter: one of `DELIMITERS`.
+        delimiter: one of `DELIMITERS`, or `SPACE`.
         encoding: as Python calls it.
-        skipped: lines before the header: 1 where Excel wrote `sep=;` there, and those of comments, which begin with #.
+        skipped: lines before the header: 1 where Excel wrote `sep=;` there, or word2vec the numbers of words and
+            dimensions; and those of comments, which begin with #.
     """
 
     delimiter: str
@@ -61,7 +69,9 @@ class CsvForm(NamedTuple):
         """
         for _ in range(self.skipped):
             next(file)
-        reader, begin = csv.reader(file, strict=True, delimiter=self.delimiter), self.skipped + 1
+        quoting = csv.QUOTE_NONE if self.delimiter == SPACE else csv.QUOTE_MINIMAL
+        reader = csv.reader(file, strict=True, delimiter=self.delimiter, quoting=quoting)
+        begin = self.skipped + 1
         for row in reader:
             if row:
                 yield begin, row
@@ -73,7 +83,7 @@ def csv_form(path: Path) -> CsvForm:
 
     The encoding is what the first bytes mark, else UTF-8 where the whole file is, else Windows-1252 or Latin-1. The
     delimiter is the one that gives the first line the most columns, and all others as many; a file of one column has
-    none, which counts as commas.
+    none, which counts as commas. A first line of a word and four numbers and more is separated by spaces.
 
     Raises:
         OSError: if the file cannot be read.
@@ -86,6 +96,9 @@ def csv_form(path: Path) -> CsvForm:
         raise ValueError("it holds a zero byte, which no text in UTF-8 does")
     encoding = encoding or _unmarked(path)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(start, final=False)
+    if (spaced := _SPACED.match(text)) and spaced[2] in (None, str(spaced[3].count(SPACE))) and "." in spaced[3]:
+        log.warning("%s is read as separated by spaces.", path)
+        return CsvForm(SPACE, encoding, int(spaced[2] is not None))
     first = SEPARATOR.match(text)
     complete = len(start) < SAMPLE
     comments = 0 if first else _comments(text, complete)
@@ -219,7 +232,8 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
     value: spreadsheets write them.
 
     A first line with a decimal number or a list of numbers is none of names: the columns are then called as `unnamed`
-    says.
+    says; where some of many fields are no numbers, these "label", or label0, label1, ...; one whose values all differ,
+    "id".
 
     Args:
         form: detected, if not given.
@@ -230,24 +244,32 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
     """
     with read_errors(path, "csv"):
         form = form or csv_form(path)
-    _check_quotes(path, form)
+    if form.delimiter != SPACE:
+        _check_quotes(path, form)
     with read_errors(path, "csv"):
         # With threads, errors do not number the rows.
         read = pa.csv.ReadOptions(
             use_threads=False, encoding=form.encoding.removesuffix("-sig"), skip_rows=form.skipped
         )
-        parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=form.delimiter)
+        quotes = form.delimiter != SPACE
+        parse = pa.csv.ParseOptions(newlines_in_values=quotes, delimiter=form.delimiter, quote_char=quotes and '"')
         with pa.csv.open_csv(path, read, parse) as start:
             header = start.schema.names
-        if not names or any(_DECIMAL.fullmatch(name) or is_listing(name) for name in header):
+        named = names and not any(_DECIMAL.fullmatch(name) or is_listing(name) for name in header)
+        words: list[int] = []
+        if not named:
             if names:
                 log.warning("%s is read as without a line of names, because its first line holds numbers.", path)
-            header = unnamed(len(header))
+                words = [i for i, field in enumerate(header) if field and not _is_number(field)]
+            header = _unnamed_beside(header, words) if 0 < len(words) < len(header) - 1 else unnamed(len(header))
             read.column_names = header
         convert = pa.csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
         )
         table = pa.csv.read_csv(path, read, parse, convert)
+    if len(words) == 1 and WORD in header and pc.count_distinct(table[WORD]).as_py() == len(table):
+        header = ["id" if name == WORD else name for name in header]
+        table = table.rename_columns(header)
     blank = [not name and column.null_count == len(table) for name, column in zip(header, table.columns, strict=True)]
     if any(blank):
         table = table.select(np.flatnonzero(~np.array(blank)).tolist())
@@ -260,7 +282,20 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
     if count < len(table):
         log.warning("%s ends with %d empty rows, which are left out.", path, len(table) - count)
         table = table.slice(0, count)
-    return arrow_table(path, table, _csv_column, cache(lambda: _lines(path, form)))
+    return arrow_table(path, table, _csv_column, cache(lambda: _lines(path, form)[int(named) :]))
+
+
+def _is_number(field: str) -> bool:
+    return bool(_NUMBER.fullmatch(field.strip()) or _DECIMAL.fullmatch(field))
+
+
+def _unnamed_beside(first: list[str], words: list[int]) -> list[str]:
+    """The names of columns that have none, some of which hold words; the last stays empty if lines end with a space."""
+    names = dict(zip(words, [WORD] if len(words) == 1 else [f"{WORD}{n}" for n in range(len(words))], strict=True))
+    end = [""] if first[-1] == "" else []
+    numbers = (number for number in range(len(first) - len(end)) if number not in names)
+    names |= {number: f"f{n}" for n, number in enumerate(numbers)}
+    return [names[number] for number in sorted(names)] + end
 
 
 def _check_quotes(path: Path, form: CsvForm) -> None:
@@ -293,17 +328,17 @@ def _empty_end(table: pa.Table) -> int:
 
 
 def _lines(path: Path, form: CsvForm) -> Integers:
-    """The number of the line, from 1, that each row below the header begins in."""
+    """The number of the line, from 1, that each row begins in, that of the header too."""
     lines: list[int] = []
     # A file that breaks off within quotes is read to its end; its last line has no number.
     with path.open(encoding=form.encoding, newline="") as file, contextlib.suppress(csv.Error):
         lines.extend(line for line, _ in form.rows(file))
-    return np.array(lines[1:], np.int64)
+    return np.array(lines, np.int64)
 
 
 def unnamed(count: int) -> list[str]:
     """The names of columns that have none."""
-    return ["label"] if count == 1 else [f"f{number}" for number in range(count)]
+    return [WORD] if count == 1 else [f"f{number}" for number in range(count)]
 
 
 def _csv_column(path: Path, name: str, texts: pa.ChunkedArray) -> ColumnValues:

@@ -44,7 +44,7 @@ class Vectors:
 
     Attributes:
         name: of the file, or "RUN (split)".
-        embeddings: `(N, d)` floating point, not checked for NaN; of an npy file, a read-only memory map.
+        embeddings: `(N, d)` floating point; of an npy file, a read-only memory map. Those of arrays may be NaN.
         labels: level -> `(N,)` class name of each row; may be empty.
         ids: `(N,)` different texts, or None.
         splits: `(N,)` the split each row belongs to, or None.

@@ -250,7 +250,7 @@ def matrix_table(path: Path, choice: VectorChoice) -> DataTable:
     if table is None or columns.names != unnamed(len(columns.names)):
         if choice.table is not None:
             raise ValueError(
-                f"--table describes the rows of an .npy file or of numbers without names: {path} names its columns; "
+                f"--table describes the rows of an .npy file or of numbers alone, without names: {path} has more; "
                 "leave it out."
             )
         return columns

@@ -10,7 +10,7 @@ from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.formats import open_rows, open_vectors, run_embeddings
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import check_no_vectors
+from trivet.io.vector_columns import check_no_vectors, nested_vectors
 
 TEXT = "text"  # the column of texts where none is named
 
@@ -104,6 +104,8 @@ def read_texts(
     check_no_vectors(source, text)
     if text not in source.columns:
         guess, _, _ = nearest(text, source.columns).partition("Allowed")
+        if nested := nested_vectors(source.types):
+            remedy += f", or write the vectors in {nested[0]} in a column 'embedding' of their own"
         raise ValueError(
             f"a file of texts must have a column {text!r}: {path} has {', '.join(map(repr, source.columns))}; {guess}"
             f"{remedy}."

@@ -230,11 +230,17 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
             f"audit read texts with --text {shlex.quote(text)}."
         )
     vectors: Rows = np.empty((0, 0), np.float32)
-    lacking = np.ones(table.count, np.bool_)
+    lacking, broken = np.ones(table.count, np.bool_), np.zeros(table.count, np.bool_)
     for numbers, rows in vector_blocks(table, chosen):
         if not len(vectors):
             vectors = np.zeros((table.count, rows.shape[1]), rows.dtype)
         vectors[numbers], lacking[numbers] = rows, False
+        broken[numbers] = ~np.isfinite(rows).all(axis=1)
+    if broken.any():
+        raise ValueError(
+            f"the embeddings of {table.path} must be finite: {broken.sum()} of {table.count} hold NaN or infinity, "
+            f"{table.where(np.flatnonzero(broken))}; drop these rows, or embed them again."
+        )
     if table.count and lacking.all():
         raise ValueError(f"{table.path} must hold embeddings: {listed(chosen.names)} has none in any row; embed them.")
     if chosen.integers and vectors.dtype.kind == "f" and integral(vectors):

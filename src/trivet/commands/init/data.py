@@ -340,7 +340,8 @@ def _guessed_levels(source: DataTable) -> tuple[list[str], str, str]:
     path, (columns, passed_over) = source.path, label_columns(source)
     columns = {name: column for name, column in columns.items() if len(pc.unique(pa.array(column.values))) > 1}
     if not columns:
-        why = "; ".join(passed_over.values()) if passed_over else f"it has {listed(list(source.names))}"
+        others = f"it has {listed(source.names)}" if source.names else "it has no other column"
+        why = "; ".join(passed_over.values()) or others
         raise ValueError(
             f"training needs a column of labels that items share: {path} has none ({why}); add one, or name it with "
             "--labels."
