@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -69,7 +69,7 @@ class CsvForm(NamedTuple):
         """
         for _ in range(self.skipped):
             next(file)
-        quoting = csv.QUOTE_NONE if self.delimiter == SPACE else csv.QUOTE_MINIMAL
+        quoting: Literal[0, 3] = csv.QUOTE_NONE if self.delimiter == SPACE else csv.QUOTE_MINIMAL
         reader = csv.reader(file, strict=True, delimiter=self.delimiter, quoting=quoting)
         begin = self.skipped + 1
         for row in reader:
@@ -261,7 +261,7 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
             if names:
                 log.warning("%s is read as without a line of names, because its first line holds numbers.", path)
                 words = [i for i, field in enumerate(header) if field and not _is_number(field)]
-            header = _unnamed_beside(header, words) if 0 < len(words) < len(header) - 1 else unnamed(len(header))
+            header = _default_names(header, words) if 0 < len(words) < len(header) - 1 else unnamed(len(header))
             read.column_names = header
         convert = pa.csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
@@ -289,7 +289,7 @@ def _is_number(field: str) -> bool:
     return bool(_NUMBER.fullmatch(field.strip()) or _DECIMAL.fullmatch(field))
 
 
-def _unnamed_beside(first: list[str], words: list[int]) -> list[str]:
+def _default_names(first: list[str], words: list[int]) -> list[str]:
     """The names of columns that have none, some of which hold words; the last stays empty if lines end with a space."""
     names = dict(zip(words, [WORD] if len(words) == 1 else [f"{WORD}{n}" for n in range(len(words))], strict=True))
     end = [""] if first[-1] == "" else []
