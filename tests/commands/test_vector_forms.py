@@ -450,6 +450,9 @@ def test_vectors_within_objects(ending: str, run_command: Call, tmp_path: Path) 
         file.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
 
     vectors = VALUES.tolist()
+    rows = [{"label": "a", "metadata": {"label": label}, "v": row} for label, row in zip(LABELS, vectors, strict=True)]
+    file.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
+    assert read_vectors(file).labels["metadata.label"].tolist() == LABELS  # two columns of one name
     write([{"image": row} for row in vectors])  # one vector by its name, as Qdrant and Weaviate export them
     assert read_vectors(file).embeddings.tolist() == vectors
     write([{"image": row, "text": row[::-1]} for row in vectors])

@@ -152,6 +152,7 @@ KINDS = {
     "hugging face, lz4": Kind("dense/data.arrow", ("init dense -o new.toml", "train dense.toml -o new")),
     "JSON lines of vectors": Kind("v.jsonl", (EVALUATE.format("v.jsonl"), "audit v.jsonl")),
     "csv of vectors": Kind("v.csv", (EVALUATE.format("v.csv"), "index v.csv -o new")),
+    "words and numbers": Kind("words.txt", (EVALUATE.format("words.txt"), "index words.txt -o new")),
     "weights of torch": Kind("w.pt", ("train net.toml -o new",)),
     "older weights of torch": Kind("w0.pt", ("train net.toml -o new --set model.weights=w0.pt",)),
     **{
@@ -274,6 +275,8 @@ def prepare_others(drawn: Any) -> None:
     Path("v.jsonl").write_text("".join(json.dumps(one) + "\n" for one in vectors))
     lines = [f'{one["kind"]},"{one["embedding"]}"' for one in vectors]
     Path("v.csv").write_text("\n".join(["kind,embedding", *lines]) + "\n")
+    words = [" ".join([one["kind"], *map(str, one["embedding"] * 2)]) for one in vectors]
+    Path("words.txt").write_text("\n".join(["48 6", *words]) + "\n")
 
 
 def prepare_networks() -> None:

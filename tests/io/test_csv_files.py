@@ -161,6 +161,11 @@ def test_spaces_around_quotes_are_named_and_the_lines_remove_them(
     table = csv_table(Path("spaced_clean.csv"))
     assert table.read("label").to_pylist() == ["a", "b", "c"]
     assert table.read("text").to_pylist() == [f"one{delimiter} two: ü"] * 3
+    Path("even.csv").write_text('label,text\na, "one"\n')  # divides no cell
+    assert csv_table(Path("even.csv")).read("text").to_pylist() == [' "one"']
+    Path("uneven.csv").write_text('label,text\na, "one, two"\nb,c,d,e\n')  # the lines would not mend it
+    with pytest.raises(ValueError, match="must be a complete csv file"):
+        csv_table(Path("uneven.csv"))
 
 
 @pytest.mark.parametrize(

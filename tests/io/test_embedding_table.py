@@ -169,6 +169,7 @@ def test_text_columns_of_npz_of_every_kind(tmp_path: Path) -> None:
         "word": ["b", "a", " a", "b"],
         "bytes": np.char.encode(["ü", "a", "a", "b"], "utf-8"),
         "swapped": np.array(["b", "a", "c", "b"]).astype(">U3"),
+        "swapped numbers": np.array([2, 1, 3, 2], ">i4"),
         "day": np.array(["2024-01-02"] * 4, "datetime64[D]"),
         "complex": np.ones(4, complex),
         "weights": np.ones((4, 2), int),
@@ -181,6 +182,7 @@ def test_text_columns_of_npz_of_every_kind(tmp_path: Path) -> None:
         "word": ["b", "a", " a", "b"],
         "bytes": ["ü", "a", "a", "b"],
         "swapped": ["b", "a", "c", "b"],
+        "swapped numbers": ["2", "1", "3", "2"],
     }
     assert vectors.labels["swapped"].dtype.isnative
     assert levels_of(read_vectors(path, levels=["day"])) == {"day": ["2024-01-02"] * 4}

@@ -185,6 +185,9 @@ def test_answers_of_prodigy(name: str, tmp_path: Path, caplog: pytest.LogCapture
     binary = [{"text": row["text"], "label": "X", "answer": row["answer"]} for row in PRODIGY]
     path.write_text(json.dumps(binary) if name == "p.json" else "".join(json.dumps(row) + "\n" for row in binary))
     assert read_texts(path).texts == ["a", "c"]
+    quiz = [{**row, "answer": "yes"} for row in binary]  # not of Prodigy
+    path.write_text(json.dumps(quiz) if name == "p.json" else "".join(json.dumps(row) + "\n" for row in quiz))
+    assert len(read_texts(path, levels=["label"])) == 4
 
 
 @pytest.mark.parametrize(

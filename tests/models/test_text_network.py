@@ -179,6 +179,7 @@ def test_a_stored_network_needs_nothing_but_its_folder(tmp_path: Path) -> None:
         ("transformer.json", {"num_hidden_layers": 10**6}, "num_hidden_layers is no number of a network"),
         ("transformer.json", {"hidden_size": 2**40}, "hidden_size is no number of a network"),
         ("transformer.json", {"intermediate_size": 10**7}, "where .* belongs"),
+        ("transformer.json", {"chunk_size_feed_forward": {}}, "must be the configuration of a transformer"),
         ("transformer.json", {"auto_map": {"AutoModel": "x.Y"}}, ""),
     ],
 )

@@ -390,7 +390,7 @@ def _texts(path: Path, column: ColumnValues, rows: Integers, role: str) -> Names
 def _names(values: npt.NDArray[Any]) -> Names:
     """The text of each value, which are few numbers many times, or texts."""
     if values.dtype.kind == "U":
-        return values.astype(values.dtype.newbyteorder("="), copy=False)
+        return values
     different, inverse = np.unique(values, return_inverse=True)
     texts = different.astype(np.str_).tolist()
     if values.dtype.kind == "b":

@@ -272,6 +272,9 @@ def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
     try:
         shape = architecture(read_json(file, "the configuration of a transformer"))
         network = load("transformers").AutoModel.from_config(shape, trust_remote_code=False)
+        network = without_pooler(network).float().eval()
+        with torch.no_grad():  # some settings are first used here
+            network(input_ids=torch.zeros((1, 2), dtype=torch.int64)).last_hidden_state.sum()
     except ModuleNotFoundError:
         raise
     except Exception as error:  # transformers raises many kinds
@@ -284,4 +287,4 @@ def build_stored(config: TextNetworkConfig, folder: Path) -> TextEmbedder:
         prefix=config.prefix or "",
         vocabulary=getattr(shape, "vocab_size", VOCABULARY),
     )
-    return _assemble(config, without_pooler(network).float(), tokenizer)
+    return _assemble(config, network.train(), tokenizer)

@@ -59,8 +59,8 @@ class TrainingConfig(Config):
         mlflow_uri: address of MLflow, where it is neither in MLFLOW_TRACKING_URI nor to be a file in the run folder.
     """
 
-    steps: int | None = Field(None, ge=1)
-    epochs: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1, le=10**9)
+    epochs: int | None = Field(None, ge=1, le=10**9)
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = Field(1e-3, gt=0)
     backbone_learning_rate: float | None = Field(None, gt=0)
