@@ -35,7 +35,7 @@ def healthy_verdict(measures: Measures) -> Verdict:
             "healthy",
             None,
             _evidence(measures, level),
-            f"spread out, and at least as good as every reference: {_against(measures, level)}",
+            f"spread out, and {_as_good_as(measures, level)}: {_against(measures, level)}",
             "Items and classes are well spread."
             if measures.relative_spread >= SPREAD
             else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
@@ -116,7 +116,7 @@ def precision_name(measures: Measures) -> str:
 
 
 def _open(measures: Measures, level: str, evidence: dict[str, float], rule: str, cause: str) -> Verdict:
-    rule = f"at least as good as every reference: {_against(measures, level)}; but {rule}"
+    rule = f"{_as_good_as(measures, level)}: {_against(measures, level)}; but {rule}"
     return Verdict("spread-out", None, _evidence(measures, level) | evidence, rule, cause)
 
 
@@ -140,8 +140,13 @@ def _against(measures: Measures, level: str) -> str:
     others = " and ".join(
         f"{100 * comparison.reference_score:.1f} % of {in_words(comparison.reference)}" for comparison in comparisons
     )
-    within = " (within a point)" if any(comparison.difference < 0 for comparison in comparisons) else ""
-    return f"recall@1 {100 * comparisons[0].score:.1f} %, against {others}{within}"
+    return f"recall@1 {100 * comparisons[0].score:.1f} %, against {others}"
+
+
+def _as_good_as(measures: Measures, level: str) -> str:
+    """Whether a reference is above, by less than a point, in words."""
+    lower = any(comparison.difference < 0 for comparison in measures.comparisons if comparison.level == level)
+    return "within a point of every reference or above" if lower else "at least as good as every reference"
 
 
 def _lost_classes(measures: Measures, level: str) -> Verdict:
@@ -154,7 +159,7 @@ def _lost_classes(measures: Measures, level: str) -> Verdict:
         "spread-out",
         None,
         _evidence(measures, level) | {"recall_of_lost": recall, "reference_recall_of_lost": before},
-        f"at least as good as every reference over all items, {_against(measures, level)}, but {count} lost: recall@1 "
+        f"{_as_good_as(measures, level)} over all items, {_against(measures, level)}, but {count} lost: recall@1 "
         f"of {'its' if len(lost) == 1 else 'their'} items is {100 * recall:.1f} %, against {100 * before:.1f} %",
         "Whether the gain of the others is worth that is for you to decide.",
     )
@@ -172,7 +177,7 @@ def _lower_ranks(lower: list[Comparison], measures: Measures, level: str) -> Ver
         "spread-out",
         None,
         _evidence(measures) | maps | _evidence(measures, level),
-        f"at least as good as every reference by the nearest item, {_against(measures, level)}, but not by all items "
+        f"{_as_good_as(measures, level)} by the nearest item, {_against(measures, level)}, but not by all items "
         f"of a class: {text}",
         "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
         "by the measure that your search needs.",
@@ -186,7 +191,7 @@ def _open_inside(measures: Measures, level: str) -> Verdict:
         "spread-out",
         None,
         _evidence(measures, level) | {"mode_index": now, "reference_mode_index": before},
-        f"at least as good as every reference: {_against(measures, level)}; but the modes that the reference shows "
+        f"{_as_good_as(measures, level)}: {_against(measures, level)}; but the modes that the reference shows "
         f"within a class came closer, from {before:.2g} to {now:.2g} times as far apart as the classes",
         "The same thing parts every class there, such as a device, a style or a colour. Whether its merging is a loss "
         "cannot be told: it is what training is for, unless you search by it."

@@ -36,6 +36,7 @@ PERMUTATIONS = 2000
 ENTRIES = 2**23  # of permuted labels held at once: 64 MiB
 
 
+OPEN = "too few to be sure"
 OF_CLASSES = " for other items of these classes"  # after an interval
 UNTRAINED, ZERO_SHOT, RAW = "untrained network", "zero-shot backbone", "raw inputs"  # what a run is compared with
 
@@ -101,6 +102,22 @@ def comparison_json(comparison: Comparison, measure: str = "recall") -> dict[str
         return values | {"worse": comparison.worse}
     open_ = "open" if comparison.doubtful else "equal"
     return values | {"outcome": "worse" if comparison.worse else "better" if comparison.better else open_}
+
+
+def doubt_words(outcome: str, difference: float, ends: tuple[float, float], sampled: str) -> str:
+    """Words that follow an interval: whether the difference is none, or open; nothing where it is beyond doubt.
+
+    Args:
+        outcome: see `comparison_json`.
+        difference, ends: as shares.
+        sampled: how many classes or items the interval is over, such as "5 classes".
+    """
+    if outcome in ("better", "worse"):
+        return ""
+    if ends[0] >= -FLOOR and ends[1] <= FLOOR:
+        return "; no difference of a point"
+    certain = ends[0] > 0 or ends[1] < 0
+    return "; less than a point" if certain and abs(difference) < FLOOR else f"; {sampled}: {OPEN}"
 
 
 def in_words(reference: str) -> str:

@@ -10,7 +10,15 @@ from typing import Any
 
 from trivet.commands.diagnose.page import SCRIPTS, diagnosis_content, history_content, tone_down
 from trivet.commands.forecast.page import forecast_context
-from trivet.commands.train.outcome import choice_line, decides, fell_back, result_lines, share_of, split_result
+from trivet.commands.train.outcome import (
+    choice_line,
+    decides,
+    how_to_go_on,
+    merged_rows,
+    result_lines,
+    share_of,
+    split_result,
+)
 from trivet.commands.train.tolerance import SKEWS, cells, noise_curve, noise_lines
 from trivet.reports.items import (
     MOST_DOTS,
@@ -56,7 +64,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     curves, skew = _curves(record), noise_curve(record)
     results = {split: split_result(split, record) for split in record.evaluation}
     summary, bad = result_lines(record), tone_down(diagnosis.sections)
-    if not fell_back(record) and (chosen := choice_line(record)):
+    if chosen := choice_line(record):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
     context = {
@@ -65,6 +73,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "chosen_by": choice.split if (choice := record.choosing) and decides(choice) else None,
         "sentences": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
         "bad": bad,
+        "next": how_to_go_on(record, path.parent),
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record.evaluation},
         "events": _events(record),
         "curves": curves,
@@ -119,21 +128,18 @@ class MeasuresTable:
 def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
     tables = []
     for level in dict.fromkeys(level for row in rows for level in row.levels):
-        measured = {row.name: row.levels for row in rows if level in row.levels}
-        known = [levels[level] for levels in measured.values()]
+        known = [row.levels[level] for row in rows if level in row.levels]
         recalls = {key for result in known for key in result if re.fullmatch(r"recall@\d+", key)}
         columns = [*sorted(recalls, key=lambda key: int(key[7:])), *EVALUATION]
         columns = [name for name in columns if any(name in result for result in known)]
-        cells = {
-            name: [percent(share_of(levels, level, column)) for column in columns] for name, levels in measured.items()
-        }
+        cells = {name: [percent(values.get(column)) for column in columns] for name, values in merged_rows(rows, level)}
         best = [best_text(column) for column in zip(*cells.values(), strict=True)]
         tables.append(
             MeasuresTable(
                 level=level,
                 items=known[0].get("items"),
                 classes=known[0].get("classes"),
-                chance=share_of(next(iter(measured.values())), level, "chance_recall@1"),
+                chance=share_of({level: known[0]}, level, "chance_recall@1"),
                 columns=list(map(short_name, columns)),
                 rows=[
                     (name, [(text, text == most) for text, most in zip(texts, best, strict=True)])

@@ -14,36 +14,39 @@ if TYPE_CHECKING:
 
 
 def print_run(record: RunRecord, folder: Path) -> None:
-    """Print whether training helped, and the evaluation of a run as tables."""
-    from trivet.commands.train.outcome import cause_lines, choice_line, fell_back, result_lines
-    from trivet.commands.train.page import evaluated_rows  # here: it loads what draws, which `--help` does not need
-    from trivet.commands.train.tolerance import noise_lines
+    """Print the answer of a run, its evaluation as a table, and what to do next."""
+    from trivet.commands.train.outcome import cause_lines, choice_line, how_to_go_on, result_lines
 
-    for _, line in result_lines(record, run=str(folder)):
+    for _, line in result_lines(record):
         print_text(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(record):
         print_text(line, indent=2)
     for warning in record.warnings:
         print_text(f"Warning: {warning}")
-    for split in record.evaluation:
-        rows = evaluated_rows(record, split)
-        known = next(iter(rows[0].levels.values()))
-        measures = [key for key in known if key.startswith("recall@") or key in ("map@r", "nmi", "nmi+")]
-        print_table(
-            f"{split}: per cent",
-            ("level", "network"),
-            measures,
-            [
-                (level, row.name, *(per_cent(row.levels[level].get(key)) for key in measures))
-                for level in rows[0].levels
-                for row in rows
-            ],
-        )
-    chosen = None if fell_back(record) else choice_line(record, run=str(folder))
-    for note in [*([chosen] if chosen else []), *_events(record), *noise_lines(record, run=str(folder))]:
+    _print_measures(record)
+    for note in filter(None, [choice_line(record, run=folder), *_events(record)]):
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
+    if (advice := how_to_go_on(record, folder)) is not None:
+        print_text(f"Next: {advice}")
+
+
+def _print_measures(record: RunRecord) -> None:
+    """Print the measures of the splits that chose nothing as a table; the page has all."""
+    from trivet.commands.train.outcome import answering_splits, merged_rows
+
+    rows, measures = [], dict[str, None]()
+    for split in answering_splits(record):
+        for level in dict.fromkeys(level for row in record.evaluation[split] for level in row.levels):
+            for name, values in merged_rows(record.evaluation[split], level):
+                measures |= dict.fromkeys(key for key in values if key.startswith("recall@") or key == "map@r")
+                rows.append((split, level, name, values))
+    if rows:
+        recalls = [measure for measure in measures if measure != "map@r"]
+        shown = [*dict.fromkeys([*recalls[:1], *recalls[-1:]]), *(["map@r"] if "map@r" in measures else [])]
+        cells = [(*words, *(per_cent(values.get(key)) for key in shown)) for *words, values in rows]
+        print_table("In per cent; all measures are in the report", ("split", "level", "network"), shown, cells)
 
 
 def _events(record: RunRecord) -> list[str]:
@@ -53,7 +56,7 @@ def _events(record: RunRecord) -> list[str]:
     for event in record.monitor.events:
         line = f"{event_title(event.kind, event.step, suspected=event.suspected)}: {event.rule}."
         lines.append(" ".join([line, *event.changes]))
-    if record.monitor.closing is not None:
+    if record.monitor.closing is not None and not record.evaluation:
         lines.append(record.monitor.closing)
     if guard.snapshot is not None:
         lines.append(f"The result is the network of step {guard.snapshot}, the best by held-out items.")
