@@ -144,7 +144,7 @@ def _against(measures: Measures, level: str) -> str:
 
 
 def _as_good_as(measures: Measures, level: str) -> str:
-    """Whether a reference is above, by less than a point, in words."""
+    """Text on whether a reference is above, by less than a point."""
     lower = any(comparison.difference < 0 for comparison in measures.comparisons if comparison.level == level)
     return "within a point of every reference or above" if lower else "at least as good as every reference"
 

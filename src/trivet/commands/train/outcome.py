@@ -114,7 +114,7 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
             for level in _main_levels(record, split):
                 compared = cut.comparisons.get(level, [])
                 if lost := [item for item in compared if item.outcome == "worse"]:
-                    clause = f"{_share(lost[0].recall)} {RECALL}{_beside(record, lost, None)}"
+                    clause = f"{_share(lost[0].recall)} {RECALL}{_difference(record, lost, None)}"
                     lines.append(("bad", f"The first {cut.prefix} numbers alone: {clause} ({split} by {level})."))
     return lines
 
@@ -126,7 +126,7 @@ def answering_splits(record: RunRecord) -> list[str]:
 
 
 def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
-    """How good the network is on a split by a level, beside the best reference, by each measure that counts."""
+    """Sentence on how good the network is on a split by a level, beside the best reference, by each measure that counts."""
     rows = {row.name: row.levels for row in record.evaluation[split]}
     values, diagnosed = rows["trained"][level], record.diagnosis.get(split)
     share, chance = share_of(rows["trained"], level), share_of(rows["trained"], level, "chance_recall@1")
@@ -153,7 +153,7 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     clauses: list[str] = []
     for measure, items in compared.items():
         value = _scores(items[0])[0] if items else share
-        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{_beside(record, items, classes)}")
+        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{_difference(record, items, classes)}")
     outcomes = [_outcome(item) for items in compared.values() for item in items if not begun or not _same(item)]
     if "worse" in outcomes:
         tone = "bad"
@@ -164,7 +164,7 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     return tone, f"{begin}{'; '.join(clauses)}."
 
 
-def _beside(record: RunRecord, compared: Sequence[Compared], classes: int | None) -> str:
+def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None) -> str:
     """The difference from the best reference, its interval, and whether that is beyond doubt; nothing beside itself."""
     if start(record):
         compared = [item for item in compared if not _same(item)]
@@ -185,7 +185,7 @@ def _beside(record: RunRecord, compared: Sequence[Compared], classes: int | None
 
 
 def _case(record: RunRecord, split: str, level: str) -> str:
-    """Whether the classes of a split are trained on, in words."""
+    """Text on whether the classes of a split are trained on."""
     counts = record.data.evaluation.get(split)
     if counts is None or level not in counts.trained_classes:
         return "items not trained on"
@@ -221,7 +221,7 @@ def reference_name(record: RunRecord, name: str) -> str:
 
 
 def start(record: RunRecord) -> str | None:
-    """What the network is, where it is the one that training began with: none was asked for, or no step was better."""
+    """Name of the network, where it is the one that training began with: none was asked for, or no step was better."""
     choice = record.choosing
     chosen = choice is not None and choice.keep != "last" and choice.step == 0 and bool(choice.checks)
     if not (chosen or record.step == 0) or not record.evaluation or record.guard.snapshot is not None:
@@ -336,7 +336,7 @@ def cause_lines(record: RunRecord) -> list[str]:
 
 
 def how_to_go_on(record: RunRecord, run: Path) -> str | None:
-    """What to do next, with the command that does it; None where the run was not evaluated."""
+    """Advice on what to do next, with the command that does it; None where the run was not evaluated."""
     lines = result_lines(record)
     if not lines or record.guard.stopped_by or record.status == "interrupted":
         return None
@@ -363,11 +363,11 @@ def merged_rows(rows: Sequence[Evaluated], level: str) -> list[tuple[str, dict[s
     for row in rows:
         measured = [key for key in row.levels.get(level, {}) if measure_key(key) in EVALUATION]
         values = {key: share_of(row.levels, level, key) for key in measured}
-        shown = {key: percent(value) for key, value in values.items() if value is not None}
-        for place, (name, others) in enumerate(merged):
-            both = shown.keys() & {key for key, value in others.items() if value is not None}
-            if len(both) > 1 and all(percent(others[key]) == shown[key] for key in both):
-                merged[place] = (f"{name}, {row.name}", values | others)
+        texts = {key: percent(value) for key, value in values.items() if value is not None}
+        for index, (name, others) in enumerate(merged):
+            both = texts.keys() & {key for key, value in others.items() if value is not None}
+            if len(both) > 1 and all(percent(others[key]) == texts[key] for key in both):
+                merged[index] = (f"{name}, {row.name}", values | others)
                 break
         else:
             if values:

@@ -44,9 +44,9 @@ def _print_measures(record: RunRecord) -> None:
                 rows.append((split, level, name, values))
     if rows:
         recalls = [measure for measure in measures if measure != "map@r"]
-        shown = [*dict.fromkeys([*recalls[:1], *recalls[-1:]]), *(["map@r"] if "map@r" in measures else [])]
-        cells = [(*words, *(per_cent(values.get(key)) for key in shown)) for *words, values in rows]
-        print_table("In per cent; all measures are in the report", ("split", "level", "network"), shown, cells)
+        columns = [*dict.fromkeys([*recalls[:1], *recalls[-1:]]), *(["map@r"] if "map@r" in measures else [])]
+        cells = [(*words, *(per_cent(values.get(key)) for key in columns)) for *words, values in rows]
+        print_table("In per cent; all measures are in the report", ("split", "level", "network"), columns, cells)
 
 
 def _events(record: RunRecord) -> list[str]:
