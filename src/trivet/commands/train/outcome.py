@@ -126,7 +126,7 @@ def answering_splits(record: RunRecord) -> list[str]:
 
 
 def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
-    """Sentence on how good the network is on a split by a level, beside the best reference, by each measure that counts."""
+    """Sentence on a split by a level: by each measure that counts, how far above or below the best reference."""
     rows = {row.name: row.levels for row in record.evaluation[split]}
     values, diagnosed = rows["trained"][level], record.diagnosis.get(split)
     share, chance = share_of(rows["trained"], level), share_of(rows["trained"], level, "chance_recall@1")
