@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -40,7 +41,8 @@ class BackboneConfig(ModelConfig):
         Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, for "gem".
 
     Args:
-        weights: file of weights of yours to start from, safetensors or torch, matched by name.
+        weights: file of weights of yours to start from, safetensors or torch, matched by name, or a folder that timm
+            saved.
         head: last layer: linear, mlp, residual (a projection that stays and a learned change), or none.
         pooling: how a feature map becomes a vector, avg, max or gem, where a search needs small details.
         freeze: layers that stay as they are, stem, all or so many stages, to save time or where items are few.
@@ -162,13 +164,16 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embe
     make = _timm_network if config.name.startswith(TIMM) else _torchvision_network
     shape = image_shape(config.name, input_shape)
     network, (mean, std), size, note = make(config, shape[0])
-    frozen = _frozen(network, config)
-    network = _pooled(network, config)
-    if config.freeze == "all":
-        frozen = [network]
     try:
+        _fit_positions(network, shape[1:])
+        frozen = _frozen(network, config)
+        network = _pooled(network, config)
+        if config.freeze == "all":
+            frozen = [network]
         with torch.no_grad():
             features = network.eval()(torch.zeros(1, *shape))
+    except ValueError:
+        raise
     except Exception as error:  # each network has its own way to say that a size does not fit
         raise ValueError(
             f"{config.name} cannot take images of shape {shape} ({' '.join(str(error).split())}); set "
@@ -211,16 +216,9 @@ def read_backbone(path: Path, name: str | None = None) -> Embedder:
     Raises:
         ValueError: if there is no such network, or the weights do not fit.
     """
-    weights, preparation = path, dict[str, Any]()
+    preparation: Mapping[str, Any] = {}
     if path.is_dir():
-        file = path / "config.json"
-        if not file.is_file():
-            raise ValueError(f"a folder of a backbone must be one that timm saved: {path} has no config.json.")
-        values = read_json(file, "the description of a backbone")
-        if not isinstance(values, Mapping) or not isinstance(values.get("architecture"), str):
-            raise ValueError(f"{file} must name the architecture of a timm model; save it with timm again.")
-        name, preparation = TIMM + values["architecture"], values.get("pretrained_cfg") or {}
-        weights = next((path / file for file in SAVED if (path / file).is_file()), path / SAVED[0])
+        name, _, preparation = read_timm_folder(path)
     elif name is None:
         import timm  # here: it takes seconds to load
 
@@ -230,17 +228,41 @@ def read_backbone(path: Path, name: str | None = None) -> Embedder:
                 "with --network timm:NAME or torchvision:NAME."
             )
         name = TIMM + path.stem
-    settings = {"name": name, "weights": weights, "head": "none", "normalize": False}
+    settings = {"name": name, "weights": path, "head": "none", "normalize": False}
     config = ModelConfig.parse(settings, source=str(path))
     assert isinstance(config, BackboneConfig)
     make = _timm_network if config.name.startswith(TIMM) else _torchvision_network
     size = make(config.model_copy(update={"weights": None}), 3).size
     height, width = (preparation.get("input_size") or (3, size, size))[-2:]
-    model = build_backbone(config, (3, int(height), int(width)))
-    for buffer, values in ((model.mean, preparation.get("mean")), (model.std, preparation.get("std"))):
-        if values is not None:
-            buffer.copy_(torch.tensor(values))
-    return model.eval()
+    return build_backbone(config, (3, int(height), int(width))).eval()
+
+
+def read_timm_folder(folder: Path) -> tuple[str, Path, Mapping[str, Any]]:
+    """The network of a folder that timm saved for the Hugging Face hub, its file of weights, and how images are made.
+
+    Returns:
+        "timm:NAME"; the file; `input_size`, `mean`, `std` and more, where the folder has them.
+
+    Raises:
+        ValueError: if the folder has no such description.
+    """
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ValueError(f"a folder of a backbone must be one that timm saved: {folder} has no config.json.")
+    values = read_json(file, "the description of a backbone")
+    if not isinstance(values, Mapping) or not isinstance(values.get("architecture"), str):
+        raise ValueError(f"{file} must name the architecture of a timm model; save it with timm again.")
+    weights = next((folder / name for name in SAVED if (folder / name).is_file()), folder / SAVED[0])
+    return TIMM + values["architecture"], weights, values.get("pretrained_cfg") or {}
+
+
+def _fit_positions(network: nn.Module, size: tuple[int, ...]) -> None:
+    """Let a vision transformer take images of another size: the vectors of its positions are interpolated."""
+    cfg: Any = getattr(network, "pretrained_cfg", {})
+    if cfg.get("fixed_input_size") and hasattr(network, "set_input_size") and tuple(cfg["input_size"][1:]) != size:
+        change: Any = network.set_input_size
+        with warnings.catch_warnings(action="ignore"):  # of torch, over how timm interpolates
+            change(img_size=size)
 
 
 def _colours(
@@ -277,8 +299,15 @@ def _timm_network(config: BackboneConfig, channels: int) -> _Network:
             if not pooling:
                 raise
             raise _pooling_error(config, str(error)) from None
-    note = None if config.weights is None else load_weights(network, config.weights)
     cfg: Any = network.pretrained_cfg
+    note = None
+    if config.weights is not None and config.weights.is_dir():
+        saved, file, preparation = read_timm_folder(config.weights)
+        if saved.partition(".")[0] != config.name.partition(".")[0]:
+            raise ValueError(f"model.weights must be of {config.name}: {config.weights} holds {saved}; name that.")
+        note, cfg = load_weights(network, file), {**cfg, **preparation}
+    elif config.weights is not None:
+        note = load_weights(network, config.weights)
     return _Network(network, (cfg.get("mean"), cfg.get("std")), cfg.get("input_size", (3, 224, 224))[-1], note)
 
 

@@ -1,0 +1,150 @@
+"""Pretrained encoders: what is on this machine, what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save_file
+from tests.small_texts import text_network
+from torch import nn
+
+from trivet.models import ModelConfig, TextNetworkConfig, build
+from trivet.models import encoder_weights as weights
+from trivet.models.encoder_weights import at_hand, from_folder, missing
+from trivet.models.encoders import CATALOGUE, Encoder, encoder_named
+
+VIT = Encoder("tiny-vit", "images", "timm:test_vit.r160_in1k", licence="apache-2.0", pixels=160, patch=16)
+CONVOLUTIONS = Encoder("tiny-convnext", "images", "timm:test_convnext.r160_in1k", licence="cc-by-nc-4.0", pixels=160)
+TEXTS = Encoder("tiny-texts", "texts", "text:somebody/tiny", prefix="is ", revision="b" * 40)
+TINY = (VIT, CONVOLUTIONS, TEXTS)
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub, and three tiny networks in place of the catalogue's."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(weights, "CATALOGUE", TINY)
+    monkeypatch.setattr("trivet.models.encoders.CATALOGUE", TINY)
+    return tmp_path / "hub"
+
+
+def snapshot(cache: Path, encoder: Encoder, revision: str = "a" * 40) -> Path:
+    """Where a revision of an encoder lies in the cache, as the hub's client writes it."""
+    folder = cache / f"models--{encoder.repository.replace('/', '--')}" / "snapshots" / revision
+    folder.mkdir(parents=True)
+    return folder
+
+
+def save_timm(encoder: Encoder, file: Path) -> nn.Module:
+    network: nn.Module = timm.create_model(encoder.network.removeprefix("timm:"))
+    save_file({name: value.contiguous() for name, value in network.state_dict().items()}, file)
+    return network
+
+
+def names(kind: str, **options: object) -> list[str]:
+    return [found.encoder.name for found in at_hand(kind, **options)]  # type: ignore[arg-type]  # for short
+
+
+def test_the_catalogue_agrees_with_timm() -> None:
+    for entry in CATALOGUE:
+        assert not entry.revision or len(entry.revision) == 40
+        if entry.kind == "images":
+            cfg = timm.get_pretrained_cfg(entry.network.removeprefix("timm:"), allow_unregistered=False)
+            assert cfg is not None
+            assert (cfg.license, cfg.hf_hub_id, cfg.input_size[-1]) == (entry.licence, entry.repository, entry.pixels)
+            with torch.device("meta"):
+                network = timm.create_model(entry.network.removeprefix("timm:"))
+            assert network.num_features == entry.width
+            size = sum(value.numel() * 4 for value in network.state_dict().values())
+            assert abs(size / 1e6 - entry.megabytes) < 1
+
+
+def test_images_are_cut_into_whole_squares() -> None:
+    dino = encoder_named("dinov2-vits14", "images")
+    assert [dino.image_size(pixels) for pixels in (3, 96, 224, 900)] == [14, 98, 224, 518]
+    assert encoder_named("resnet50", "images").image_size(96) == 96
+
+
+def test_weights_of_the_cache_begin_a_network_without_the_hub(hub_cache: Path) -> None:
+    assert names("images") == []
+    assert missing("images") == [VIT, CONVOLUTIONS]
+    network = save_timm(VIT, snapshot(hub_cache, VIT) / "model.safetensors")
+    (found,) = at_hand("images")
+    assert (found.encoder, found.revision) == (VIT, "a" * 40)
+    assert missing("images") == [CONVOLUTIONS]
+    config = ModelConfig.parse({**found.model, "head": "none"}, source="model")
+    model = build(config, (3, 160, 160), seed=0).eval()
+    images = torch.rand(2, 3, 160, 160)
+    with torch.no_grad():
+        features = network.eval().forward_head(network.forward_features((images - 0.5) / 0.5), pre_logits=True)  # type: ignore[operator]  # of timm
+        torch.testing.assert_close(model(images), nn.functional.normalize(features))
+    small = build(config, (3, 64, 64), seed=0).eval()  # of another size: its positions are interpolated
+    assert small(images[:, :, :64, :64]).shape == (2, network.num_features)
+
+
+def test_a_licence_that_forbids_commercial_use_is_accepted_by_name(hub_cache: Path) -> None:
+    save_timm(CONVOLUTIONS, snapshot(hub_cache, CONVOLUTIONS) / "model.safetensors")
+    assert names("images") == []
+    assert names("images", accepted=["tiny-convnext"]) == ["tiny-convnext"]
+    assert names("images", accepted=["cc-by-nc-4.0"]) == ["tiny-convnext"]
+
+
+def test_texts_of_the_cache_get_their_prefix_and_their_pinned_revision(hub_cache: Path) -> None:
+    half = snapshot(hub_cache, TEXTS, "c" * 40)
+    (half / "config.json").write_text("{}")
+    assert names("texts") == []
+    text_network(snapshot(hub_cache, TEXTS, "b" * 40))
+    text_network(snapshot(hub_cache, TEXTS, "d" * 40), prompt="the ")
+    (found,) = at_hand("texts")
+    assert found.revision == "b" * 40
+    config = ModelConfig.parse(found.model, source="model")
+    assert isinstance(config, TextNetworkConfig)
+    assert config.prefix == "is "
+    own = from_folder(half.with_name("d" * 40), "texts")
+    assert own.model == {"name": f"text:{half.with_name('d' * 40)}"}
+    assert names("texts", further=[own.model["name"]]) == ["tiny-texts", "d" * 40]
+
+
+def test_files_and_folders_of_weights(hub_cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.safetensors"
+    save_timm(VIT, file)
+    (found,) = at_hand("images", {"tiny-vit": file})
+    assert found.model == {"name": VIT.network, "weights": str(file)}
+    assert at_hand("images", {"timm:test_vit": file}) == [found]  # timm's own choice of weights
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    save_timm(VIT, folder / "model.safetensors")
+    described = {"architecture": "test_vit", "pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "input_size": [3, 160, 160]}}
+    (folder / "config.json").write_text(json.dumps(described))
+    own = from_folder(folder, "images")
+    assert own.model == {"name": "timm:test_vit", "weights": str(folder)}
+    assert (own.encoder.name, own.encoder.pixels) == ("saved", 160)
+    model = build(ModelConfig.parse(own.model, source="model"), (3, 160, 160), seed=0)
+    assert torch.equal(model.mean, torch.tensor([0.1, 0.2, 0.3]))
+    assert names("images", further=["python:mine.py:network"]) == ["network"]
+    assert at_hand("images", {"torchvision:resnet18": file})[0].model["name"] == "torchvision:resnet18"
+    for name, path, message in (
+        ("tiny-vit", tmp_path / "gone", "gone does not exist"),
+        ("tiny-convnext", folder, "must be those of timm:test_convnext.r160_in1k: .*saved holds timm:test_vit; give"),
+        ("tiny-texts", folder, "must take what the data are, images: tiny-texts embeds texts; leave it out"),
+        ("tyni-vit", file, "must be one of tiny-vit, tiny-convnext, timm:NAME .*: got 'tyni-vit'"),
+        ("timm:resnet10", file, "timm has no model 'resnet10'; did you mean"),
+        ("timm:test_vit.none", file, r"Invalid pretrained tag \(none\) for test_vit; timm has test_vit\.r160_in1k"),
+        ("timm:botnet50ts_256", file, "timm has no weights of .*; give a folder that timm saved"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            at_hand("images", {name: path})
+    with pytest.raises(
+        ValueError, match=r"must be its whole folder, with its tokenizer: .*mine\.safetensors is a file"
+    ):
+        at_hand("texts", {"tiny-texts": file})
+    with pytest.raises(ValueError, match="the weights of tiny-vit must be on this machine"):
+        at_hand("images", further=["tiny-vit"])
+    convolutions = ModelConfig.parse({"name": CONVOLUTIONS.network, "weights": str(folder)}, source="model")
+    with pytest.raises(ValueError, match=r"model\.weights must be of timm:test_convnext.*saved holds timm:test_vit"):
+        build(convolutions, (3, 160, 160), seed=0)
