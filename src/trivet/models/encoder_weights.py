@@ -73,7 +73,7 @@ def missing(kind: EncoderKind) -> list[Encoder]:
 
 
 def usable(encoder: Encoder, accepted: Collection[str]) -> bool:
-    """Whether the licence allows any use, or was accepted, by the encoder's name or its own."""
+    """True if the licence allows any use, or was accepted, by the encoder's name or its own."""
     return encoder.commercial or encoder.name in accepted or encoder.licence in accepted
 
 
@@ -105,7 +105,7 @@ def from_folder(folder: Path, kind: EncoderKind) -> EncoderAtHand:
 
 
 def _complete(folder: Path, kind: EncoderKind) -> bool:
-    """Whether a folder has what a network needs: a download that was broken off leaves some of it."""
+    """True if a folder has what a network needs: a download that was broken off leaves some of it."""
     if kind == "images":
         return (folder / WEIGHTS).is_file()
     names = {path.name for path in folder.rglob("*") if path.is_file()}
