@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import socket
+import time
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import huggingface_hub as hub
 import pytest
 import timm
 import torch
 from huggingface_hub import constants
+from huggingface_hub.errors import GatedRepoError
 from safetensors.torch import save_file
 from tests.small_texts import text_network
 from torch import nn
 
+from trivet.commands.encoders.command import encoders
 from trivet.models import ModelConfig, TextNetworkConfig, build
 from trivet.models import encoder_weights as weights
+from trivet.models.encoder_download import download, published
 from trivet.models.encoder_weights import at_hand, from_folder, missing
 from trivet.models.encoders import CATALOGUE, Encoder, encoder_named
 
@@ -148,3 +160,98 @@ def test_files_and_folders_of_weights(hub_cache: Path, tmp_path: Path) -> None:
     convolutions = ModelConfig.parse({"name": CONVOLUTIONS.network, "weights": str(folder)}, source="model")
     with pytest.raises(ValueError, match=r"model\.weights must be of timm:test_convnext.*saved holds timm:test_vit"):
         build(convolutions, (3, 160, 160), seed=0)
+
+
+def publish(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, encoder: Encoder, files: dict[str, bytes], **said: Any
+) -> None:
+    """A hub that has one encoder, whose downloads land in the cache; `said`: what differs from its files."""
+    entries = [
+        SimpleNamespace(rfilename=name, size=len(data), lfs=SimpleNamespace(sha256=sha256(data).hexdigest()))
+        for name, data in files.items()
+    ]
+    details = {"sha": "e" * 40, "gated": False, "siblings": entries, "card_data": SimpleNamespace(license="mit")}
+
+    def fetched(repository: str, *, revision: str, allow_patterns: list[str]) -> str:
+        assert repository == encoder.repository
+        folder = snapshot(cache, encoder, revision)
+        for name in allow_patterns:
+            (folder / name).write_bytes(b"damaged" if said.get("damaged") else files[name])
+        return str(folder)
+
+    monkeypatch.setattr(hub, "model_info", lambda name, **_: SimpleNamespace(**(details | said)))
+    monkeypatch.setattr(hub, "snapshot_download", fetched)
+
+
+def test_a_download_is_of_safetensors_and_by_hash(
+    hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_timm(VIT, tmp_path / "x")
+    data = (tmp_path / "x").read_bytes()
+    monkeypatch.setattr("trivet.commands.encoders.run.CATALOGUE", TINY)
+    files = {"model.safetensors": data, "pytorch_model.bin": b"a pickle"}
+    publish(hub_cache, monkeypatch, VIT, files, damaged=True)
+    with pytest.raises(ValueError, match="must have the SHA-256 that the hub states"):
+        encoders(["tiny-vit"])
+    assert at_hand("images") == []
+    shutil.rmtree(hub_cache)
+    publish(hub_cache, monkeypatch, VIT, files)
+    capsys.readouterr()
+    encoders(["tiny-vit"])
+    announced = f"tiny-vit: {len(data) / 1e6:,.0f} MB of timm/test_vit.r160_in1k, licence apache-2.0\n"
+    assert announced in capsys.readouterr().err
+    (ready,) = at_hand("images")
+    assert ready.revision == "e" * 40
+    assert [path.name for path in Path(ready.model["weights"]).parent.iterdir()] == ["model.safetensors"]
+    encoders()
+    table = re.sub("\n +.*", "", capsys.readouterr().out)
+    assert re.search(r"tiny-vit +here .*\ntiny-convnext +- .*cc-by-nc-4.0 \(not commercial\)", table)
+
+
+def test_texts_come_with_their_tokenizer(hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text_network(tmp_path / "made")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "made").iterdir()} | {"onnx/model.onnx": b""}
+    publish(hub_cache, monkeypatch, TEXTS, files)
+    entry = published(TEXTS)
+    assert "onnx/model.onnx" not in entry.files
+    assert download(entry) == Path(at_hand("texts")[0].model["name"].removeprefix("text:"))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "hub_has", "message"),
+    [
+        (CONVOLUTIONS, {}, r"forbids commercial use: accept it with --accept-licence tiny-convnext, or use"),
+        (VIT, {"siblings": []}, r"must be safetensors, .*: timm/test_vit.r160_in1k has no model\.safetensors; use"),
+        (VIT, {"gated": "auto"}, "tiny-vit are gated: log in with hf auth login, accept the terms on the page of timm"),
+        (
+            replace(VIT, network="python:a.py:net"),
+            {},
+            "must be on the Hugging Face hub to be downloaded: python:a.py:n",
+        ),
+    ],
+    ids=["licence", "no safetensors", "gated", "own"],
+)
+def test_what_is_not_downloaded(
+    encoder: Encoder, hub_has: dict[str, Any], message: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(repository: str) -> None:
+        raise GatedRepoError(repository, response=SimpleNamespace(headers={}, request=None))  # type: ignore[arg-type]  # enough
+
+    publish(hub_cache, monkeypatch, encoder, {"model.safetensors": b""}, **hub_has)
+    monkeypatch.setattr(hub, "auth_check", refuse)
+    with pytest.raises(ValueError, match=message):
+        published(encoder)
+    if encoder is CONVOLUTIONS:
+        assert published(encoder, ["tiny-convnext"]).licence == "cc-by-nc-4.0"
+
+
+def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("unreachable")
+
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    with pytest.raises(ValueError, match=r"test_vit.* which cannot be read \(ConnectError: unreachable\); try again"):
+        published(VIT)
+    assert pauses == []

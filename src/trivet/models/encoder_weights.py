@@ -11,6 +11,7 @@ from trivet.models.backbones import read_timm_folder
 from trivet.models.config import TEXT, TIMM, TORCHVISION
 from trivet.models.encoders import CATALOGUE, Encoder, EncoderKind, encoder_named
 from trivet.models.text_folder import find_text_folder
+from trivet.runtime.text import typed
 
 WEIGHTS = "model.safetensors"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "sentencepiece.bpe.model")
@@ -60,9 +61,10 @@ def at_hand(
         if ready is not None:
             ready_encoders.append(ready)
         elif named:
+            name = encoder.name if encoder in CATALOGUE else encoder.network
             raise ValueError(
-                f"the weights of {encoder.name} must be on this machine: the cache of the Hugging Face "
-                "hub has none; give a file of them."
+                f"the weights of {encoder.name} must be on this machine: the cache of the Hugging Face hub has none; "
+                f"download them with trivet encoders --download {typed(name)}, or give a file of them."
             )
     return ready_encoders
 
@@ -117,7 +119,8 @@ def _ready(encoder: Encoder) -> EncoderAtHand | None:
     """An encoder that needs no weights of its own, or whose weights are in the cache."""
     folder = cached(encoder)
     if folder is not None:
-        return EncoderAtHand(encoder, _settings(encoder, folder), folder.name)
+        weights = folder / WEIGHTS if encoder.kind == "images" else folder
+        return EncoderAtHand(encoder, _settings(encoder, weights), folder.name)
     here = Path(encoder.network.removeprefix(TEXT)).expanduser()
     if encoder.network.startswith(TEXT) and here.is_dir():
         return from_folder(here, "texts")
@@ -148,9 +151,8 @@ def _from_path(encoder: Encoder, path: Path) -> EncoderAtHand:
 
 
 def _settings(encoder: Encoder, path: Path) -> dict[str, Any]:
-    """The settings of a network whose weights lie at a path, or in that folder of the cache."""
+    """The settings of a network whose weights lie at a path."""
     if encoder.kind == "texts":
         prefix = find_text_folder(str(path)).prefix or encoder.prefix
         return {"name": f"{TEXT}{path}"} | ({"prefix": prefix} if prefix else {})
-    bare = path.is_dir() and not (path / "config.json").is_file()  # as timm leaves it in the cache
-    return {"name": encoder.network, "weights": str(path / WEIGHTS if bare else path)}
+    return {"name": encoder.network, "weights": str(path)}

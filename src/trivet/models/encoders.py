@@ -68,13 +68,11 @@ class Encoder:
         return self.patch * max(1, round(most / self.patch))
 
 
-_IMAGENET = "Some test images of CUB-200 are in ImageNet."
-_WEB = "Trained on images of the web, where the photographs of any benchmark may be."
-_CURATED = (
-    "Its training images were chosen for their likeness to those of ImageNet, CUB-200, Stanford Cars, Food-101 and "
-    "others: results on these flatter it."
-)
-_QUESTIONS = "Trained on questions of Quora, MS MARCO and Natural Questions, among others."
+# Each continues what it was trained on.
+_IMAGENET = "Some test images of CUB-200 are among them."
+_WEB = "Photographs of any benchmark may be among them."
+_CURATED = "They are like those of ImageNet, CUB-200, Stanford Cars, Food-101 and others: results on these flatter it."
+_QUESTIONS = "Questions of Quora, MS MARCO and Natural Questions are among them."
 
 CATALOGUE = (
     Encoder(
@@ -83,7 +81,7 @@ CATALOGUE = (
         "timm:tf_efficientnet_lite0.in1k",
         width=1280,
         licence="apache-2.0",
-        trained_on="ImageNet-1k, with labels",
+        trained_on="1.3 million images of ImageNet-1k, with labels",
         warning=_IMAGENET,
         megabytes=19,
         per_second=60,
@@ -95,7 +93,7 @@ CATALOGUE = (
         "timm:resnet50.a1_in1k",
         width=2048,
         licence="apache-2.0",
-        trained_on="ImageNet-1k, with labels",
+        trained_on="1.3 million images of ImageNet-1k, with labels",
         warning=_IMAGENET,
         megabytes=102,
         per_second=14,
@@ -120,7 +118,7 @@ CATALOGUE = (
         "timm:vit_small_patch16_224.dino",
         width=384,
         licence="apache-2.0",
-        trained_on="ImageNet-1k, without labels",
+        trained_on="1.3 million images of ImageNet-1k, without labels",
         warning=_IMAGENET,
         megabytes=87,
         per_second=16,

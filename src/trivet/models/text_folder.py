@@ -21,6 +21,8 @@ from trivet.runtime.text import abbreviated
 REASON_LENGTH = 200  # characters of what a library says of an error
 LONGEST = 512  # tokens of a text, where nothing says how many
 LARGEST, MOST_LAYERS = 2**27, 1000  # of a whole number of a configuration; some stand for "without end"
+TEXT_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]  # of a repository of the hub
+SKIPPED_FILES = ["onnx/*", "openvino/*"]
 UNSAFE = ("auto_map", "_attn_implementation", "attn_implementation", "quantization_config", "_name_or_path")
 
 
@@ -302,16 +304,15 @@ def _downloaded(name: str) -> Path:
     """The folder of a model of the hub, in its cache; asked for once first, as downloads repeat a failed connection."""
     import huggingface_hub as hub
 
-    files = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
         try:
-            folder = Path(hub.snapshot_download(name, allow_patterns=files, local_files_only=True))
+            folder = Path(hub.snapshot_download(name, allow_patterns=TEXT_FILES, local_files_only=True))
             if (folder / "config.json").is_file() or (folder / "modules.json").is_file():
                 return folder
         except (FileNotFoundError, OSError):  # not in the cache
             pass
         reach_hub(name)
-        return Path(hub.snapshot_download(name, allow_patterns=files, ignore_patterns=["onnx/*", "openvino/*"]))
+        return Path(hub.snapshot_download(name, allow_patterns=TEXT_FILES, ignore_patterns=SKIPPED_FILES))
     except Exception as error:  # the hub's client raises many kinds
         raise ValueError(
             f"the text network {name} is no folder here and could not be downloaded ({briefly(error)}); "

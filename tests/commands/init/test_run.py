@@ -23,6 +23,8 @@ from trivet.commands.init.run import as_toml, propose
 from trivet.commands.settings.run import settings_schema
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.shards import Manifest, ShardMark, write_manifest, write_shard
+from trivet.models.encoder_weights import EncoderAtHand
+from trivet.models.encoders import CATALOGUE
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
@@ -350,10 +352,11 @@ def test_named_labels_take_the_place_of_guesses() -> None:
 def test_a_pretrained_network_is_chosen_where_its_weights_are(monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(folder_of_classes())
     assert propose(path).values["model"]["name"] == "conv2"
-    monkeypatch.setattr(init, "_cached", lambda name: name == "timm/resnet18.a1_in1k")
+    ready = EncoderAtHand(CATALOGUE[1], {"name": CATALOGUE[1].network, "weights": "here.safetensors"})
+    monkeypatch.setattr(init, "at_hand", lambda kind: [ready])
     monkeypatch.setattr(init, "check_before_data", lambda settings: None)  # which would load the weights
     values = propose(path).values
-    assert values["model"] == {"name": "timm:resnet18.a1_in1k", "pretrained": True, "embedding_dim": 128}
+    assert values["model"] == {"name": "timm:resnet50.a1_in1k", "weights": "here.safetensors", "embedding_dim": 128}
     assert values["training"]["optimizer"] == "adamw"
 
 

@@ -22,7 +22,8 @@ from trivet.datasets.image_files import ImageFilesConfig, split_listing
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.models.config import TIMM
+from trivet.models.config import TEXT
+from trivet.models.encoder_weights import EncoderAtHand, at_hand
 from trivet.runtime.extras import installed
 from trivet.runtime.safe_read import parse_toml
 from trivet.runtime.terminal import printable
@@ -41,10 +42,7 @@ LONG = 1.4  # the ratio of sides from which on images are not cut to squares
 PASSES, TUNED_PASSES = 20, 10  # how often training sees each item, from nothing and on pretrained weights
 LEAST_STEPS, MOST_STEPS = 200, 2000
 MANY_CLASSES = 50  # that are evaluated, from which on fewer clusters per class are made
-# Pretrained networks that are looked for on this machine, the first ones first.
-BACKBONES = ("tf_efficientnet_lite0.in1k", "resnet50.a1_in1k", "resnet18.a1_in1k")
-ENCODERS = ("sentence-transformers/all-MiniLM-L6-v2",)
-WEIGHTS = "model.safetensors"
+SENTENCES = "sentence_transformers"
 DOCS = "docs/settings.md"
 
 
@@ -241,19 +239,11 @@ def _put_encoder(proposal: Proposal, encoder: str | None) -> None:
     if encoder is not None:
         proposal.put("data", {"encoder": encoder})
         return
-    at_hand = next((name for name in ENCODERS if installed("sentence_transformers") and _cached(name)), None)
-    if at_hand is not None:
+    usable = (entry for entry in at_hand("texts") if not entry.encoder.prefix) if installed(SENTENCES) else ()
+    ready = next(iter(usable), None)
+    if ready is not None:
         why = "is on this machine; without it, character n-grams, which know no meaning"
-        proposal.put("data", {"encoder": at_hand}, why)
-
-
-def _cached(repository: str) -> bool:
-    """Test whether the weights of a model of the Hugging Face hub were downloaded before."""
-    if not installed("huggingface_hub"):
-        return False
-    from huggingface_hub import try_to_load_from_cache  # here: few need it
-
-    return isinstance(try_to_load_from_cache(repository, WEIGHTS), str)
+        proposal.put("data", {"encoder": ready.model["name"].removeprefix(TEXT)}, why)
 
 
 def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
@@ -300,7 +290,7 @@ def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
 def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Images) -> Splits:
     """A pretrained network where one is at hand, else a small one."""
     assert detected.listing is not None
-    backbone = None if images.grey else next((name for name in BACKBONES if _cached(f"timm/{name}")), None)
+    backbone = None if images.grey else next(iter(at_hand("images")), None)
     _put_images(proposal, images, backbone)
     config = DataConfig.parse(proposal.values["data"], source="data")
     assert isinstance(config, ImageFilesConfig)
@@ -345,7 +335,7 @@ def _hold_out(proposal: Proposal, splits: Splits, folds: int, of: Literal["class
     return hold_out_fold(splits, folds, 0, of)
 
 
-def _put_images(proposal: Proposal, images: Images, backbone: str | None) -> None:
+def _put_images(proposal: Proposal, images: Images, backbone: EncoderAtHand | None) -> None:
     """Size, colours and changes of the images."""
     sides = np.median(images.sides, axis=0)
     most = SIDE if backbone is None else TUNED_SIDES[torch.cuda.is_available()]
@@ -372,17 +362,16 @@ def _put_images(proposal: Proposal, images: Images, backbone: str | None) -> Non
         proposal.put("data", {"allow_corrupt": min(1.0, math.ceil(200 * share) / 100)}, why)
 
 
-def _put_network(proposal: Proposal, backbone: str | None) -> None:
+def _put_network(proposal: Proposal, backbone: EncoderAtHand | None) -> None:
     """The network and the length of an embedding."""
     if backbone is not None:
-        values = {"name": f"{TIMM}{backbone}", "pretrained": True, "embedding_dim": 128}
-        proposal.put("model", values, "its weights are on this machine")
+        proposal.put("model", {**backbone.model, "embedding_dim": 128}, "its weights are on this machine")
         return
     side = np.min(proposal.values["data"]["image_size"])
     name = "mlp" if side < 8 else "conv2" if side < 16 else "conv3" if side <= 32 else "conv4"
     why = (
-        f'from nothing. Pretrained is nearly always better, at {TUNED_SIDES[0]} pixels or more: "{TIMM}{BACKBONES[0]}" '
-        "with pretrained = true downloads its weights once, weights = FILE has them: docs/networks.md"
+        f"from nothing. Pretrained is nearly always better, at {TUNED_SIDES[0]} pixels or more: trivet encoders "
+        "--download efficientnet-lite0 fetches weights once, weights = FILE has them: docs/networks.md"
     )
     proposal.put("model", {"name": name, "embedding_dim": 64}, why)
 

@@ -1,0 +1,128 @@
+"""Weights of encoders from the Hugging Face hub: size and licence first, then safetensors of one revision, by hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from trivet.models.encoder_weights import WEIGHTS, cached, usable
+from trivet.models.encoders import Encoder
+from trivet.models.text_folder import SKIPPED_FILES, TEXT_FILES, briefly
+
+
+@dataclass(frozen=True)
+class PublishedEncoder:
+    """An encoder as the hub has it.
+
+    Attributes:
+        revision: the commit that is downloaded.
+        licence: of its repository.
+        files: name -> SHA-256, or None of a small file, whose name in the cache is its hash.
+        bytes: of all these files.
+    """
+
+    encoder: Encoder
+    revision: str
+    licence: str
+    files: dict[str, str | None]
+    bytes: int
+
+
+def published(encoder: Encoder, accepted: Collection[str] = ()) -> PublishedEncoder:
+    """Description of an encoder on the hub, by one request; nothing is downloaded.
+
+    Args:
+        accepted: names of encoders, or licences, whose licence may forbid commercial use.
+
+    Raises:
+        ValueError: if the hub cannot be reached, the repository is gated or has no safetensors, or the licence is not
+            accepted.
+    """
+    import huggingface_hub as hub  # here: few need it
+    from huggingface_hub.errors import GatedRepoError
+
+    if not encoder.repository:
+        raise ValueError(f"{encoder.name} must be on the Hugging Face hub to be downloaded: {encoder.network} is not.")
+    _check_licence(encoder, encoder.licence, accepted)
+    try:
+        details: Any = hub.model_info(encoder.repository, revision=encoder.revision or None, files_metadata=True)
+        if details.gated:
+            hub.auth_check(encoder.repository)
+    except GatedRepoError:
+        raise ValueError(
+            f"the weights of {encoder.name} are gated: log in with hf auth login, accept the terms on the page of "
+            f"{encoder.repository} on the Hugging Face hub, and try again."
+        ) from None
+    except Exception as error:  # the hub's client raises many kinds
+        raise ValueError(
+            f"the weights of {encoder.name} must come from {encoder.repository} on the Hugging Face hub, which cannot "
+            f"be read ({briefly(error)}); try again, or copy its folder of ~/.cache/huggingface/hub from a machine "
+            "that has it."
+        ) from None
+    card = getattr(details.card_data, "license", None)
+    licence = encoder.licence or (card if isinstance(card, str) else "")
+    _check_licence(encoder, licence, accepted)
+    siblings = [file for file in details.siblings or [] if _needed(file.rfilename, encoder)]
+    if not any(file.rfilename.endswith(WEIGHTS) for file in siblings):
+        raise ValueError(
+            f"weights must be safetensors, as other files can run code: {encoder.repository} has no {WEIGHTS}; use "
+            "another encoder."
+        )
+    files = {file.rfilename: file.lfs.sha256 if file.lfs else None for file in siblings}
+    return PublishedEncoder(encoder, details.sha, licence, files, sum(file.size or 0 for file in siblings))
+
+
+def download(entry: PublishedEncoder) -> Path:
+    """The folder of the weights in the hub's cache, after a download where they are not there.
+
+    Raises:
+        ValueError: if the download fails, or a file is not what the hub says; then it is removed.
+    """
+    import huggingface_hub as hub
+
+    encoder = entry.encoder
+    try:
+        folder = Path(
+            hub.snapshot_download(encoder.repository, revision=entry.revision, allow_patterns=list(entry.files))
+        )
+    except Exception as error:  # the hub's client raises many kinds
+        raise ValueError(
+            f"the weights of {encoder.name} could not be downloaded ({briefly(error)}); try again: what has come is "
+            "not downloaded twice."
+        ) from None
+    for name, sha256 in entry.files.items():
+        if sha256 is None:
+            continue
+        with (folder / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            (folder / name).resolve().unlink()
+            (folder / name).unlink(missing_ok=True)
+            raise ValueError(
+                f"{name} of {encoder.repository} must have the SHA-256 that the hub states, {sha256}: the download has "
+                f"{digest} and was removed; try again."
+            )
+    if cached(encoder) is None:
+        raise ValueError(f"{encoder.repository} must hold a network with its tokenizer: it lacks one; use another.")
+    return folder
+
+
+def _check_licence(encoder: Encoder, licence: str, accepted: Collection[str]) -> None:
+    if not usable(replace(encoder, licence=licence), accepted):
+        raise ValueError(
+            f"the licence of {encoder.name}, {licence}, forbids commercial use: accept it with "
+            f"--accept-licence {encoder.name}, or use another encoder."
+        )
+
+
+def _needed(name: str, encoder: Encoder) -> bool:
+    """True for a file that is read: of images timm knows all but the weights."""
+    if encoder.kind == "images":
+        return name == WEIGHTS
+    return any(fnmatch(name, pattern) for pattern in TEXT_FILES) and not any(
+        fnmatch(name, pattern) for pattern in SKIPPED_FILES
+    )
