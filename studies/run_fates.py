@@ -263,7 +263,8 @@ def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, st
 
     own = hits(embed(model, items.inputs))
     found = []
-    before = untrained(config.model, config.data, load_splits(config, None).train, seed=config.seed)
+    splits = load_splits(config, None)
+    before = untrained(config.model, config.data, splits.train, splits.level, seed=config.seed)
     for reference, rows in run_references(before, items).items():
         for level, others in hits(rows).items():
             lost = others - own[level]

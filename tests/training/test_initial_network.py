@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from trivet.datasets import DigitsConfig, load
 from trivet.distances import unit_rows
 from trivet.models import ModelConfig, build
+from trivet.models.heads import Whitening
 from trivet.training import RunConfig
 from trivet.training.components import untrained
 from trivet.training.embed_dataset import embed
@@ -38,7 +39,7 @@ def test_a_narrow_head_on_a_pretrained_backbone_keeps_the_similarities_of_its_fe
             "model": {"name": NAME, "head": head, **model},
         }
         config = RunConfig.parse(values, source="test")
-        network = untrained(config.model, config.data, items, seed=config.seed)
+        network = untrained(config.model, config.data, items, splits.level, seed=config.seed)
         assert network.training
         assert network.backbone is not None
         return torch.from_numpy(embed(network.backbone, items.inputs)), torch.from_numpy(embed(network, items.inputs))
@@ -50,3 +51,16 @@ def test_a_narrow_head_on_a_pretrained_backbone_keeps_the_similarities_of_its_fe
     if head == "linear":  # without weights it begins at random, as ever
         features, embeddings = features_and_embeddings(embedding_dim=24)
         assert (embeddings @ embeddings.T - features @ features.T).abs().max() > 1e-3
+
+
+def test_whitening_is_fitted_to_the_trained_level_and_as_wide_as_the_features() -> None:
+    splits = load(DigitsConfig(), None)
+    items = splits.train.subset(np.arange(60))
+    config = ModelConfig.parse({"name": NAME, "head": "whitening"}, source="test")
+    network = untrained(config, DigitsConfig(), items, splits.level, seed=0)
+    assert isinstance(network.unfitted, Whitening)
+    assert network.backbone is not None
+    features = torch.from_numpy(embed(network.backbone, items.inputs))
+    expected = Whitening(config.embedding_dim, features.shape[1], unit=True)
+    expected.fit_base(features, torch.from_numpy(items.labels[splits.level]))
+    torch.testing.assert_close(torch.from_numpy(embed(network, items.inputs)), unit_rows(expected(features)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trivet.models.config import TIMM, TORCHVISION, ModelConfig
 from trivet.models.embedder import Embedder, image_shape
-from trivet.models.heads import HeadName, make_head
+from trivet.models.heads import AS_WIDE, HeadName, make_head
 from trivet.models.weights import fill, load_weights, reach_hub
 from trivet.runtime.safe_read import read_json
 
@@ -32,7 +32,7 @@ PoolingName = Literal["avg", "max", "gem"]
 class BackboneConfig(ModelConfig):
     """A network of timm or torchvision without its classifier, and a last layer on its features.
 
-    Without a last layer, `embedding_dim` is the number of features; it may be left out.
+    Without a learned last layer, `embedding_dim` may be left out: it is the number of features.
 
     Raises:
         ValueError: if there is no such network, there are two kinds of weights, or nothing is left to learn.
@@ -43,7 +43,7 @@ class BackboneConfig(ModelConfig):
     Args:
         weights: file of weights of yours to start from, safetensors or torch, matched by name, or a folder that timm
             saved.
-        head: last layer: linear, mlp, residual (a projection that stays and a learned change), or none.
+        head: last layer: linear, mlp, residual (a projection that stays and a learned change), whitening or none.
         pooling: how a feature map becomes a vector, avg, max or gem, where a search needs small details.
         freeze: layers that stay as they are, stem, all or so many stages, to save time or where items are few.
         batch_norm: "frozen" keeps its first statistics, by default those of pretrained weights; it suits small batches.
@@ -82,8 +82,8 @@ class BackboneConfig(ModelConfig):
     @model_validator(mode="before")
     @classmethod
     def _width(cls, values: Any) -> Any:
-        """Without a last layer, an embedding is as long as the features."""
-        if not isinstance(values, Mapping) or values.get("head") != "none" or "embedding_dim" in values:
+        """Without a learned last layer, an embedding is as long as the features."""
+        if not isinstance(values, Mapping) or values.get("head") not in AS_WIDE or "embedding_dim" in values:
             return values
         check_backbone_name(values.get("name", ""))
         return {**values, "embedding_dim": num_features(values["name"])}
@@ -192,7 +192,9 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embe
     colours = _colours(mean, std, channels=shape[0], trained=config.begins_trained)
     # A copy in another order of memory: the same numbers, up to 1.5 times as fast, most with depthwise layers.
     network = network.to(memory_format=torch.channels_last).train()
-    head = make_head(config.head, features.shape[1], config.embedding_dim, as_features=config.begins_trained)
+    head = make_head(
+        config.head, features.shape[1], config.embedding_dim, as_features=config.begins_trained, unit=config.normalize
+    )
     return Embedder(
         nn.Sequential(network, head),
         input_shape=shape,

@@ -13,7 +13,7 @@ from trivet.config.registry import Registry
 from trivet.models.embedder import Embedder
 
 WIDTHS = {"conv2": 32, "conv3": 16, "conv4": 32, "mlp": 256}
-NAMES = (*WIDTHS, "linear", "residual")
+NAMES = (*WIDTHS, "linear", "residual", "whitening")
 TEXT = "text:"  # begins the name of a pretrained network of texts
 TIMM, TORCHVISION = "timm:", "torchvision:"
 
@@ -25,8 +25,8 @@ class ModelConfig(NamedConfig):
     outside Trivet adds its own.
 
     Args:
-        name: network: "conv2" to "conv4", "mlp", "linear" or "residual" from scratch, pretrained "timm:",
-            "torchvision:" or "text:NAME", "python:FILE.py:NAME".
+        name: network: "conv2" to "conv4", "mlp", "linear", "residual" or "whitening" from scratch, pretrained
+            "timm:", "torchvision:" or "text:NAME", "python:FILE.py:NAME".
         embedding_dim: length of an embedding: longer where classes are many, shorter to save room.
         normalize: scale each embedding to length 1; false for losses that use its length.
         pretrained: start from published weights, downloaded once: nearly always better for photographs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Self, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trivet.distances import unit_rows
-from trivet.models.heads import Projection, Residual
+from trivet.models.heads import Projection, Residual, Whitening
 from trivet.models.inputs import Items, as_inputs
 from trivet.models.pixels import in_unit_range
 
@@ -68,15 +69,20 @@ class Embedder(nn.Module):
         return self
 
     @property
+    def device(self) -> torch.device:
+        """The device of its numbers."""
+        return next(chain(self.parameters(), self.buffers())).device
+
+    @property
     def num_parameters(self) -> int:
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     @property
-    def unfitted(self) -> Residual | Projection | None:
-        """The last layer, if it begins as a projection that follows from its features; see `Residual.fit_base`."""
+    def unfitted(self) -> Residual | Projection | Whitening | None:
+        """The last layer, if it begins as something that follows from features; see `Residual.fit_base`."""
         last = self.body[-1] if isinstance(self.body, nn.Sequential) else None
-        return last if isinstance(last, Residual | Projection) and last.fitted else None
+        return last if isinstance(last, Residual | Projection | Whitening) and last.fitted else None
 
     @property
     def backbone(self) -> Embedder | None:
@@ -128,7 +134,7 @@ class Embedder(nn.Module):
         if isinstance(items, str) or len(items) == 0:
             got = repr(items[:40]) if isinstance(items, str) else "none"
             raise ValueError(f"items must be a list with at least one image, text or vector: got {got}; give a list.")
-        was_training, device = self.training, next(self.parameters()).device
+        was_training, device = self.training, self.device
         self.eval()
         try:
             chunks = [

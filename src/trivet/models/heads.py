@@ -1,4 +1,4 @@
-"""Last layers on features: linear, residual, of two layers, or none. The first two can begin as their features."""
+"""Last layers on features: linear, residual, whitening, of two layers, or none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-HeadName = Literal["linear", "none", "residual", "mlp"]
+from trivet.distances import unit_rows
+
+HeadName = Literal["linear", "none", "residual", "mlp", "whitening"]
+AS_WIDE = ("none", "whitening")  # heads that give embeddings as long as features where nothing else is set
+RIDGE = 10.0  # times the mean variance of a direction within classes
 
 
 class Residual(nn.Module):
@@ -44,8 +48,8 @@ class Residual(nn.Module):
         """True if the base follows from features, by `fit_base`."""
         return self.base is not None and len(self.base) < self.base.shape[1]
 
-    def fit_base(self, features: Tensor) -> None:
-        """Begin as the `principal_directions` of `features (N, d_in)`."""
+    def fit_base(self, features: Tensor, labels: Tensor) -> None:
+        """Begin as the `principal_directions` of `features (N, d_in)`, whatever their labels."""
         assert self.base is not None
         self.base = principal_directions(features, len(self.base)).to(self.base).contiguous()
 
@@ -66,10 +70,67 @@ class Projection(nn.Linear):
         """True if its first weights follow from features, by `fit_base`."""
         return self.out_features < self.in_features
 
-    def fit_base(self, features: Tensor) -> None:
-        """Begin as the `principal_directions` of `features (N, d_in)`."""
+    def fit_base(self, features: Tensor, labels: Tensor) -> None:
+        """Begin as the `principal_directions` of `features (N, d_in)`, whatever their labels."""
         with torch.no_grad():
             self.weight.copy_(principal_directions(features, self.out_features))
+
+
+class Whitening(nn.Module):
+    """Features `(B, d_in)`, moved to mean 0 and scaled by their spread within classes: `(B, d_out)`.
+
+        P (C + 10 mean(diag C) I)^(-1/2) (x - mean)
+
+    C is the covariance within classes, P the projection on the `principal_directions` of what is scaled. So what varies
+    among items of one class counts less; without labels, what tells classes apart would be shrunk first, as it varies
+    most. No step changes it. The whole is scaled to a largest factor of 1.
+
+    Args:
+        unit: features are scaled to length 1 first.
+
+    Raises:
+        ValueError: if d_out is larger than d_in.
+
+    Source:
+        Hatch, Kajarekar, Stolcke, "Within-class covariance normalization for SVM-based speaker recognition",
+        Interspeech 2006; without labels: Jegou, Chum, "Negative evidences and co-occurences in image retrieval: the
+        benefit of PCA and whitening", ECCV 2012. The ridge did best of five on folds of training classes of
+        CUB-200-2011, CIFAR-10, CLINC150 and BANKING77.
+    """
+
+    mean: Tensor
+    weight: Tensor
+    fitted = True  # from features and labels, by `fit_base`
+
+    def __init__(self, d_in: int, d_out: int, *, unit: bool) -> None:
+        if d_out > d_in:
+            raise ValueError(
+                f"embedding_dim must be at most the number of features, {d_in}, with whitening: got {d_out}; set "
+                f"embedding_dim = {d_in}."
+            )
+        super().__init__()
+        self.unit = unit
+        self.register_buffer("mean", torch.zeros(d_in))
+        self.register_buffer("weight", torch.eye(d_out, d_in))
+
+    def forward(self, features: Tensor) -> Tensor:
+        rows = unit_rows(features) if self.unit else features
+        return (rows - self.mean) @ self.weight.T
+
+    def fit_base(self, features: Tensor, labels: Tensor) -> None:
+        """Take mean and covariances from `features (N, d_in)`, with a class `(N,)` for each."""
+        rows = features.double()
+        centred = rows - rows.mean(dim=0)
+        counts = torch.bincount(labels)
+        sums = torch.zeros(len(counts), rows.shape[1], dtype=rows.dtype).index_add_(0, labels, centred)
+        within = centred - sums[labels] / counts[labels, None]
+        variances, directions = torch.linalg.eigh(within.T @ within / len(rows))
+        ridge = RIDGE * variances.mean()
+        # Where classes have one item each nothing varies within them: the mean alone is taken off.
+        scales = (variances.clamp(min=0) + ridge).rsqrt() if ridge > 0 else torch.ones_like(variances)
+        whitening = (directions * (scales / scales.max())) @ directions.T
+        chosen = principal_directions(centred @ whitening, len(self.weight))
+        self.mean, self.weight = rows.mean(dim=0).to(self.mean), (chosen @ whitening).to(self.weight).contiguous()
 
 
 def principal_directions(features: Tensor, count: int) -> Tensor:
@@ -86,16 +147,18 @@ def principal_directions(features: Tensor, count: int) -> Tensor:
     return pointed
 
 
-def make_head(kind: HeadName, features: int, embedding_dim: int, *, as_features: bool) -> nn.Module:
+def make_head(kind: HeadName, features: int, embedding_dim: int, *, as_features: bool, unit: bool) -> nn.Module:
     """The last layer from features `(B, features)` to embeddings `(B, embedding_dim)`.
 
     Args:
         kind: "linear"; "none", the features themselves; "residual", see `Residual`; "mlp", two layers with a rectifier
-            between, with as many hidden units as features.
+            between, with as many hidden units as features; "whitening", see `Whitening`.
         as_features: a linear one begins as `Projection` does, not at random. For features worth keeping.
+        unit: as of `Whitening`.
 
     Raises:
-        ValueError: if there is no last layer, and embeddings are to be of another length than features.
+        ValueError: if there is no last layer, and embeddings are to be of another length than features, or longer than
+            these with whitening.
     """
     if kind == "none":
         if embedding_dim != features:
@@ -106,6 +169,8 @@ def make_head(kind: HeadName, features: int, embedding_dim: int, *, as_features:
         return nn.Identity()
     if kind == "residual":
         return Residual(features, embedding_dim)
+    if kind == "whitening":
+        return Whitening(features, embedding_dim, unit=unit)
     if kind == "mlp":
         return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, embedding_dim))
     return Projection(features, embedding_dim) if as_features else nn.Linear(features, embedding_dim)

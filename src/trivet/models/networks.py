@@ -10,7 +10,7 @@ from torch import nn
 from trivet.models import backbones, custom
 from trivet.models.config import NAMES, NETWORKS, TEXT, TIMM, TORCHVISION, WIDTHS, ModelConfig, NetworkEntry
 from trivet.models.embedder import Embedder, image_shape
-from trivet.models.heads import Residual
+from trivet.models.heads import HeadName, make_head
 from trivet.models.text_network import build_text
 from trivet.models.text_settings import TextNetworkConfig
 
@@ -41,8 +41,10 @@ def _layers(config: ModelConfig, input_shape: tuple[int, ...]) -> list[nn.Module
         return [nn.Flatten(), nn.Linear(inputs, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU(), nn.Linear(w, d)]
     if config.name == "linear":
         return [nn.Flatten(), nn.Linear(math.prod(input_shape), d)]
-    if config.name == "residual":
-        return [nn.Flatten(), Residual(math.prod(input_shape), d)]
+    heads: dict[str, HeadName] = {"residual": "residual", "whitening": "whitening"}
+    if config.name in heads:
+        head = make_head(heads[config.name], math.prod(input_shape), d, as_features=True, unit=config.normalize)
+        return [nn.Flatten(), head]
     channels, height, width = image_shape(config.name, input_shape)
     if config.name == "conv2":
         if min(height, width) < 6:

@@ -178,7 +178,7 @@ def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> 
 def _assemble(config: TextNetworkConfig, network: nn.Module, tokenizer: Tokenizer) -> TextEmbedder:
     encoder = TextEncoder(network, config.pooling or "mean")
     width: int = encoder.network.config.hidden_size
-    head = make_head(config.head, width, config.embedding_dim, as_features=True)
+    head = make_head(config.head, width, config.embedding_dim, as_features=True, unit=config.normalize)
     return TextEmbedder(nn.Sequential(encoder, head), tokenizer, normalize=config.normalize)
 
 

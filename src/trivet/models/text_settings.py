@@ -22,7 +22,8 @@ class TextNetworkConfig(ModelConfig):
         max_tokens: tokens after which texts are cut: fewer to save time; by default as the folder says, at most 512.
         prefix: text before each, such as "query: ", where the network was trained with one that its folder does not
             name.
-        head: last layer: linear or residual start from the pooled vector, to shorten or adapt it; mlp at random.
+        head: last layer: linear or residual start from the pooled vector, to shorten or adapt it; whitening is fitted
+            to the labels and stays; mlp starts at random.
         freeze: layers that stay as they are, to save time and memory or where items are few.
         lora: rank of low-rank changes trained in place of the network (extra lora), to save memory; 0 for none.
         dropout: whether the network keeps its dropout in training; false where batches are few.

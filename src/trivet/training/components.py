@@ -87,15 +87,16 @@ def load_splits(
     return replace(splits, evaluation=evaluation)
 
 
-def untrained(model: ModelConfig, data: DataConfig, train: Dataset, *, seed: int) -> Embedder:
+def untrained(model: ModelConfig, data: DataConfig, train: Dataset, level: str, *, seed: int) -> Embedder:
     """The network of the settings, the same each time.
 
-    A residual head, or a linear one on pretrained features, of fewer dimensions than its input begins as a projection.
-    It is found from at most 20,000 random training items, 5,000 where a backbone gives their features; these are of
-    length 1 where embeddings are.
+    A residual head, or a linear one on pretrained features, of fewer dimensions than its input begins as a projection;
+    whitening is fitted. They take at most 20,000 random training items, 5,000 where a backbone gives their features;
+    these are of length 1 where embeddings are.
 
     Args:
         train: the training items, without those that are held out.
+        level: the label level to train on.
 
     Raises:
         ValueError: if the settings do not fit the inputs.
@@ -112,7 +113,7 @@ def untrained(model: ModelConfig, data: DataConfig, train: Dataset, *, seed: int
         else:
             features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
             features = unit_rows(features) if model.normalize else features
-        head.fit_base(features)
+        head.fit_base(features, torch.from_numpy(items.labels[level]))
     return network
 
 
@@ -237,7 +238,7 @@ def trained_on(config: RunConfig, splits: Splits, items: Dataset, title: str) ->
 
 def _learner(config: RunConfig, items: Dataset, level: str, world: ProcessGroup | None = None) -> Learner:
     loss = make_loss(config.loss, config.model, len(items.names[level]), seed=config.seed)
-    model = untrained(config.model, config.data, items, seed=config.seed)
+    model = untrained(config.model, config.data, items, level, seed=config.seed)
     return Learner(model, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
 
 

@@ -17,7 +17,7 @@ IMAGES_PER_BATCH = 256
 @torch.no_grad()
 def embed(model: Embedder, inputs: Inputs, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
     """Embeddings `(N, d)` float32 in evaluation mode; the mode the model was in is restored."""
-    was_training, device = model.training, next(model.parameters()).device
+    was_training, device = model.training, model.device
     model.eval()
     chunks = []
     for start in range(0, len(inputs), IMAGES_PER_BATCH):

@@ -290,7 +290,9 @@ def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) ->
         source="a test",
     )
     splits = load(config.data, Path())
-    return MeasuredModel(untrained(config.model, config.data, splits.train, seed=config.seed), config, splits, step)
+    return MeasuredModel(
+        untrained(config.model, config.data, splits.train, splits.level, seed=config.seed), config, splits, step
+    )
 
 
 def test_the_whole_set_against_the_definition() -> None:

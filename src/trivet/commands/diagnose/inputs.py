@@ -326,7 +326,9 @@ def _run_inputs(
             dataset, vectors = dataset.subset(rows), vectors.select(rows)
         if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(result), len(tables))
-            known = run_references(untrained(config.model, config.data, data.train, seed=config.seed), dataset)
+            known = run_references(
+                untrained(config.model, config.data, data.train, data.level, seed=config.seed), dataset
+            )
             subject = of_dataset(run, name, dataset, level, vectors.embeddings, known, train=data.train)
             subject = replace(subject, labels=vectors.labels)
         else:

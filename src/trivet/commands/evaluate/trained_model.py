@@ -82,7 +82,7 @@ def evaluate_run(
                 record_progress(record, state, monitored_split(splits), config.training.num_steps)
         before: Embedder | None = None
         try:
-            before = untrained(config.model, config.data, splits.train, seed=config.seed)
+            before = untrained(config.model, config.data, splits.train, splits.level, seed=config.seed)
         except ValueError as error:  # what it begins from is gone
             warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
             record.warnings = [*[text for text in record.warnings if text != warning], warning]
