@@ -14,21 +14,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub as hub
+import numpy as np
 import pytest
 import timm
 import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError
 from safetensors.torch import save_file
-from tests.small_texts import text_network
+from tests.small_texts import WORDS, text_network
 from torch import nn
 
 from trivet.commands.encoders.command import encoders
-from trivet.models import ModelConfig, TextNetworkConfig, build
+from trivet.models import ModelConfig, TextEmbedder, TextNetworkConfig, build, load_model, save
 from trivet.models import encoder_weights as weights
 from trivet.models.encoder_download import download, published
 from trivet.models.encoder_weights import at_hand, from_folder, missing
 from trivet.models.encoders import CATALOGUE, Encoder, encoder_named
+from trivet.models.sentence_folder import write_sentence_folder
 
 VIT = Encoder("tiny-vit", "images", "timm:test_vit.r160_in1k", licence="apache-2.0", pixels=160, patch=16)
 CONVOLUTIONS = Encoder("tiny-convnext", "images", "timm:test_convnext.r160_in1k", licence="cc-by-nc-4.0", pixels=160)
@@ -255,3 +257,34 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"test_vit.* which cannot be read \(ConnectError: unreachable\); try again"):
         published(VIT)
     assert pauses == []
+
+
+def test_static_networks_are_read_trained_saved_and_exported(tmp_path: Path) -> None:
+    """Of sentence-transformers: the mean of the vectors of the tokens, and no token around them."""
+    text_network(tmp_path / "words")
+    folder = tmp_path / "static"
+    inner = folder / "0_StaticEmbedding"
+    inner.mkdir(parents=True)
+    shutil.copy(tmp_path / "words" / "tokenizer.json", inner)
+    vectors = torch.randn(len(WORDS), 4, generator=torch.Generator().manual_seed(0))
+    save_file({"embedding.weight": vectors}, inner / "model.safetensors")
+    kind = "sentence_transformers.models.StaticEmbedding"
+    (folder / "modules.json").write_text(json.dumps([{"type": kind, "path": "0_StaticEmbedding"}]))
+    prompts = {"prompts": {"own": "my "}, "default_prompt_name": "own"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    ready = from_folder(folder, "texts")
+    config = ModelConfig.parse({**ready.model, "normalize": False}, source="model")
+    model = build(config, (), seed=0)
+    assert isinstance(model, TextEmbedder)
+    texts = ["card lost", "top", "where is my limit"]
+    expected = [vectors[[WORDS.index(word) for word in f"my {text}".split()]].mean(0).tolist() for text in texts]
+    assert model.embed(texts) == pytest.approx(np.array(expected), abs=1e-6)
+    assert model.num_parameters == vectors.numel()
+    save(model, config, model.input_shape, tmp_path / "saved")
+    assert load_model(tmp_path / "saved").embed(texts) == pytest.approx(np.array(expected), abs=1e-6)
+    write_sentence_folder(model, tmp_path / "exported")
+    again = ModelConfig.parse({**from_folder(tmp_path / "exported", "texts").model, "normalize": False}, source="model")
+    assert build(again, (), seed=0).embed(texts) == pytest.approx(np.array(expected), abs=1e-6)
+    save_file({"other": vectors}, inner / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors holds no matrix embedding\.weight"):
+        build(config, (), seed=0)

@@ -229,6 +229,18 @@ CATALOGUE = (
         prefix="query: ",
         revision="614241f622f53c4eeff9890bdc4f31cfecc418b3",
     ),
+    Encoder(
+        "static-retrieval-mrl-en-v1",
+        "texts",
+        "text:sentence-transformers/static-retrieval-mrl-en-v1",
+        width=1024,
+        licence="apache-2.0",
+        trained_on="pairs of English questions and texts; a vector for each token, for slow machines",
+        warning=_QUESTIONS,
+        megabytes=126,
+        per_second=20000,
+        revision="f60985c706f192d45d218078e49e5a8b6f15283a",
+    ),
 )
 
 

@@ -13,6 +13,7 @@ from safetensors.torch import save as serialised
 from torch import nn
 
 from trivet.models.heads import Residual
+from trivet.models.static_texts import MODULE, STATIC
 from trivet.models.text_folder import quiet
 from trivet.models.text_network import TextEmbedder
 from trivet.runtime.extras import load
@@ -22,34 +23,30 @@ IDENTITY, RELU = "torch.nn.modules.linear.Identity", "torch.nn.modules.activatio
 
 
 def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
-    """Write Transformer, Pooling, a Dense for each layer of the head, and Normalize if embeddings have length 1.
+    """Write the network, a Dense for each layer of the head, and Normalize if embeddings have length 1.
 
     Raises:
         ModuleNotFoundError: if transformers is not installed.
         OSError: if the folder cannot be written.
     """
     network: Any = model.encoder.network
-    width = network.config.hidden_size
-    with quiet(load("transformers")):
-        try:
-            network.save_pretrained(folder)  # config.json and model.safetensors
-        except SafetensorError as error:  # of a full disk
-            raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder)) from None
-    _write_tokenizer(model, folder)
-    _json(folder / "sentence_bert_config.json", {"max_seq_length": model.tokenizer.max_tokens, "do_lower_case": False})
+    folder.mkdir(exist_ok=True)
     prefix = model.tokenizer.prefix
     prompts = {"prompts": {"trivet": prefix}, "default_prompt_name": "trivet"} if prefix else {}
     _json(folder / "config_sentence_transformers.json", {**prompts, "similarity_fn_name": "cosine"})
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    modes = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-    pooling = {f"pooling_mode_{mode}": name == model.encoder.pooling for name, mode in modes.items()}
-    _json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **pooling})
+    if network.config.model_type == STATIC:
+        _write_weights(folder, {"embedding.weight": network.embedding.weight.detach()})
+        (folder / "tokenizer.json").write_text(model.tokenizer.to_json(), encoding="utf-8")
+        modules = [("", MODULE)]
+    else:
+        _write_transformer(model, folder)
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     for layer, activation in _layers(model):
         path = f"{len(modules)}_Dense"
         out_features, in_features = layer["linear.weight"].shape
         sizes = {"in_features": in_features, "out_features": out_features, "bias": "linear.bias" in layer}
         _json(folder / path / "config.json", {**sizes, "activation_function": activation})
-        (folder / path / "model.safetensors").write_bytes(serialised(layer))
+        _write_weights(folder / path, layer)
         modules.append((path, "Dense"))
     if model.normalize:
         (folder / f"{len(modules)}_Normalize").mkdir()
@@ -59,6 +56,24 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
         for position, (path, kind) in enumerate(modules)
     ]
     _json(folder / "modules.json", listed)
+
+
+def _write_transformer(model: TextEmbedder, folder: Path) -> None:
+    network: Any = model.encoder.network
+    with quiet(load("transformers")):
+        try:
+            network.save_pretrained(folder)  # config.json and model.safetensors
+        except SafetensorError as error:  # of a full disk
+            raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder)) from None
+    _write_tokenizer(model, folder)
+    _json(folder / "sentence_bert_config.json", {"max_seq_length": model.tokenizer.max_tokens, "do_lower_case": False})
+    modes = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+    pooling = {f"pooling_mode_{mode}": name == model.encoder.pooling for name, mode in modes.items()}
+    _json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": network.config.hidden_size, **pooling})
+
+
+def _write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    (folder / "model.safetensors").write_bytes(serialised(tensors))
 
 
 def _layers(model: TextEmbedder) -> list[tuple[dict[str, torch.Tensor], str]]:

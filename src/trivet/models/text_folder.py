@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 from torch import nn
 
 from trivet.models.config import TEXT
+from trivet.models.static_texts import MODULE, register_static, static_shape, static_tokenizer
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import VOCABULARY, Tokenizer, check_ids
 from trivet.models.weights import reach_hub
@@ -35,6 +36,7 @@ class TextFolder(NamedTuple):
         pooling, max_tokens: as it says; None for plain transformers.
         prefix: its default prompt.
         lower: whether texts are put in lower case before its tokenizer sees them.
+        static: whether it has a vector for each token and no layer.
     """
 
     name: str
@@ -43,6 +45,7 @@ class TextFolder(NamedTuple):
     max_tokens: int | None = None
     prefix: str = ""
     lower: bool = False
+    static: bool = False
 
 
 def find_text_folder(name: str) -> TextFolder:
@@ -81,22 +84,26 @@ def _read_modules(name: str, folder: Path) -> TextFolder:
     except (KeyError, TypeError):
         raise ValueError(f"{folder / 'modules.json'} must list the modules of a network; save it again.") from None
     kinds = [kind for kind, _ in modules]
+    model_config = _optional(folder / "config_sentence_transformers.json")
+    prompts, chosen = model_config.get("prompts") or {}, model_config.get("default_prompt_name")
+    prefix = str(prompts.get(chosen) or "") if isinstance(prompts, Mapping) and isinstance(chosen, str) else ""
+    if kinds in ([MODULE], [MODULE, "Normalize"]):
+        return TextFolder(name, modules[0][1], "mean", prefix=prefix, static=True)
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ValueError(
-            "a sentence-transformers model must consist of a Transformer, a Pooling and, where there is one, a "
-            f"Normalize: {name} has {', '.join(kinds) or 'nothing'}; use another, or its vectors: data.encoder."
+            "a sentence-transformers model must consist of a StaticEmbedding, or a Transformer and a Pooling, and, "
+            f"where there is one, a Normalize: {name} has {', '.join(kinds) or 'nothing'}; use another, or its "
+            "vectors: data.encoder."
         )
     (_, transformer), (_, pooling) = modules[:2]
     transformer_config = _optional(transformer / "sentence_bert_config.json")
-    model_config = _optional(folder / "config_sentence_transformers.json")
-    prompts, chosen = model_config.get("prompts") or {}, model_config.get("default_prompt_name")
     length = transformer_config.get("max_seq_length")
     return TextFolder(
         name,
         transformer,
         _pooling(name, _json(pooling / "config.json")),
         length if isinstance(length, int) and length > 0 else None,
-        str(prompts.get(chosen) or "") if isinstance(prompts, Mapping) and isinstance(chosen, str) else "",
+        prefix,
         transformer_config.get("do_lower_case") is True,
     )
 
@@ -123,6 +130,10 @@ def read_text_tokenizer(folder: TextFolder, *, max_tokens: int | None, prefix: s
     Raises:
         ValueError: if there is none that Trivet can use.
     """
+    if folder.static:
+        return static_tokenizer(
+            folder.transformer, max_tokens=max_tokens or LONGEST, prefix=prefix, vocabulary=vocabulary
+        )
     library = load("transformers")
     with quiet(library):
         try:
@@ -154,6 +165,7 @@ def architecture(values: Mapping[str, Any]) -> Any:
     library = load("transformers")
     if not isinstance(values, Mapping):
         raise ValueError("it is no table of settings")
+    register_static()
     settings = {key: value for key, value in values.items() if key not in UNSAFE}
     wrong = [key for key, value in settings.items() if isinstance(value, int) and value > LARGEST]
     layers = settings.get("num_hidden_layers", 1)
@@ -228,7 +240,8 @@ def open_text(config: TextNetworkConfig) -> TextSource:
     folder = find_text_folder(config.name)
     with quiet(load("transformers")):
         try:
-            shape = architecture(_json(folder.transformer / "config.json"))
+            file = folder.transformer / "model.safetensors" if folder.static else folder.transformer / "config.json"
+            shape = architecture(static_shape(file) if folder.static else _json(file))
         except (ValueError, TypeError) as error:
             raise _broken(folder, "configuration", error) from None
     width = int(shape.hidden_size)

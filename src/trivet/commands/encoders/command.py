@@ -45,7 +45,8 @@ def encoders(
     echo("name, whether it is on this machine, download, licence, and items a second on two cores of a CPU:")
     echo("images of 224 x 224 pixels or short texts; about: estimated from the size of the network, not measured.")
     for kind in ("images", "texts"):
-        echo(f"\nencoders of {kind}")
+        echo()
+        echo(f"encoders of {kind}")
         for row in rows:
             if row["kind"] == kind:
                 where = "here" if row["folder"] else "-"
@@ -53,5 +54,6 @@ def encoders(
                 licence = row["licence"] + ("" if row["commercial"] else " (not commercial)")
                 echo(f"{row['name']:<22} {where:<5} {row['megabytes']:>3} MB  {licence:<12} {speed:>9} a second")
                 print_text(f"trained on {row['trained_on']}. {row['warning']}", indent=4)
-    echo("\ntrivet encoders --download NAME fetches one")
+    echo()
+    echo("trivet encoders --download NAME fetches one")
     return 0
