@@ -57,7 +57,7 @@ from trivet.datasets import load_file
 from trivet.datasets.folder import load_images
 from trivet.metrics import retrieve
 from trivet.reports.run_record import RunRecord
-from trivet.training.components import load_splits, untrained
+from trivet.training.components import begun, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
@@ -263,8 +263,7 @@ def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, st
 
     own = hits(embed(model, items.inputs))
     found = []
-    splits = load_splits(config, None)
-    before = untrained(config.model, config.data, splits.train, splits.level, seed=config.seed)
+    before = begun(config, load_splits(config, None))[0]
     for reference, rows in run_references(before, items).items():
         for level, others in hits(rows).items():
             lost = others - own[level]

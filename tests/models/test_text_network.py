@@ -208,7 +208,6 @@ def test_a_damaged_model_folder_is_one_sentence(
         ({"max_tokens": POSITIONS + 1}, "must take texts of model.max_tokens = 17 tokens: it cannot"),
         ({"max_tokens": 1}, "max_tokens must leave room"),
         ({"freeze": 3}, "at most the number of layers, 2: got 3"),
-        ({"freeze": "all"}, "leaves nothing to train"),
         ({"lora": 2, "freeze": 1}, "remove freeze"),
         ({"pretrained": True}, "always begins pretrained"),
         ({"width": 3}, "width is for networks from scratch"),

@@ -15,7 +15,7 @@ from trivet.distances import unit_rows
 from trivet.models import ModelConfig, build
 from trivet.models.heads import Whitening
 from trivet.training import RunConfig
-from trivet.training.components import untrained
+from trivet.training.components import fit_last_layer, new_network
 from trivet.training.embed_dataset import embed
 
 NAME = "timm:resnet10t"
@@ -39,7 +39,8 @@ def test_a_narrow_head_on_a_pretrained_backbone_keeps_the_similarities_of_its_fe
             "model": {"name": NAME, "head": head, **model},
         }
         config = RunConfig.parse(values, source="test")
-        network = untrained(config.model, config.data, items, splits.level, seed=config.seed)
+        network = new_network(config, items.inputs.shape)
+        fit_last_layer(network, items, splits.level, seed=config.seed)
         assert network.training
         assert network.backbone is not None
         return torch.from_numpy(embed(network.backbone, items.inputs)), torch.from_numpy(embed(network, items.inputs))

@@ -35,7 +35,7 @@ class BackboneConfig(ModelConfig):
     Without a learned last layer, `embedding_dim` may be left out: it is the number of features.
 
     Raises:
-        ValueError: if there is no such network, there are two kinds of weights, or nothing is left to learn.
+        ValueError: if there is no such network, or there are two kinds of weights.
 
     Source:
         Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, for "gem".
@@ -95,8 +95,6 @@ class BackboneConfig(ModelConfig):
         check_backbone_name(self.name)
         if self.pretrained and self.weights is not None:
             raise ValueError("a backbone has one start: set pretrained = true or weights = FILE, not both.")
-        if self.freeze == "all" and self.head == "none":
-            raise ValueError('freeze = "all" with head = "none" leaves nothing to learn: use head = "linear".')
         return self
 
 

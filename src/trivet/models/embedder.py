@@ -19,7 +19,8 @@ from trivet.models.pixels import in_unit_range
 class Embedder(nn.Module):
     """A network from inputs `(B, *input_shape)` to embeddings `(B, d)`.
 
-    Images are `(B, C, H, W)`, in [0, 1] or bytes, which are divided by 255.
+    Images are `(B, C, H, W)`, in [0, 1] or bytes, which are divided by 255. In place of images, a network on a backbone
+    takes their features `(B, F)`, as the backbone gives them, and applies its last layer alone.
 
     Args:
         normalize: scale each embedding to length 1.
@@ -90,11 +91,12 @@ class Embedder(nn.Module):
         if not self.on_backbone:
             return None
         network = Embedder(
-            cast("nn.Sequential", self.body)[0],
+            nn.Sequential(cast("nn.Sequential", self.body)[0], nn.Identity()),
             input_shape=self.input_shape,
             normalize=self.normalize,
             mean=self.mean,
             std=self.std,
+            on_backbone=True,
             channels_last=self.channels_last,
             still=self.still,
         )
@@ -106,6 +108,8 @@ class Embedder(nn.Module):
         return self.on_backbone and isinstance(cast("nn.Sequential", self.body)[-1], nn.Identity)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        if self.on_backbone and self._are_features(inputs):
+            return self._finished(cast("nn.Sequential", self.body)[1:](inputs))
         if tuple(inputs.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"this model takes inputs of shape {('B', *self.input_shape)}: got {tuple(inputs.shape)}; "
@@ -116,7 +120,12 @@ class Embedder(nn.Module):
         order = torch.channels_last if self.channels_last else torch.contiguous_format
         inputs = in_unit_range(inputs.contiguous(memory_format=order), self.mean.dtype)
         normalized = (inputs - self.mean.reshape(first)) / self.std.reshape(first)
-        embeddings: Tensor = self.body(normalized)
+        return self._finished(self.body(normalized))
+
+    def _are_features(self, inputs: Tensor) -> bool:
+        return inputs.ndim == 2 and inputs.is_floating_point() and len(self.input_shape) == 3
+
+    def _finished(self, embeddings: Tensor) -> Tensor:
         return unit_rows(embeddings) if self.normalize else embeddings
 
     @torch.no_grad()

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.distances import unit_rows
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
@@ -93,6 +92,7 @@ class TextEmbedder(Embedder):
 
     L is at most `max_tokens`, the only number of its `input_shape`. Where no gradient is asked for, texts of a like
     length are embedded together, so that little time goes to what is not there.
+    In place of texts it takes their features `(B, F)`, see `Embedder`.
     Its `body` is the encoder and a last layer.
     """
 
@@ -128,14 +128,20 @@ class TextEmbedder(Embedder):
             raise ValueError(f"this model takes texts: got {type(wrong).__name__}; give a list of str.")
         return self.tokens(list(items))
 
+    def _are_features(self, inputs: Tensor) -> bool:
+        width: int = self.encoder.network.config.hidden_size
+        return inputs.is_floating_point() and inputs.shape[1:] == (width,)
+
     def forward(self, inputs: Tensor) -> Tensor:
+        if self._are_features(inputs):
+            return self._finished(self.body[1:](inputs))  # type: ignore[index]  # a sequence, as above
         if inputs.ndim != 2 or inputs.is_floating_point() or not 0 < inputs.shape[1] <= self.input_shape[0]:
             raise ValueError(
                 f"this model takes token ids of shape (B, L), L from 1 to {self.input_shape[0]}: got {inputs.dtype} of "
                 f"shape {tuple(inputs.shape)}; make them with model.tokens(texts)."
             )
-        embeddings = self.body(inputs) if torch.is_grad_enabled() or len(inputs) <= 1 else self._by_length(inputs)
-        return unit_rows(embeddings) if self.normalize else embeddings
+        whole = torch.is_grad_enabled() or len(inputs) <= 1
+        return self._finished(self.body(inputs) if whole else self._by_length(inputs))
 
     def _by_length(self, inputs: Tensor) -> Tensor:
         lengths = (inputs >= 0).sum(dim=1)

@@ -48,6 +48,4 @@ class TextNetworkConfig(ModelConfig):
             raise ValueError(f"width is for networks from scratch: remove it for {self.name}.")
         if self.lora and self.freeze != "none":
             raise ValueError("lora trains nothing else of the network: remove freeze, or set lora = 0.")
-        if self.freeze == "all" and self.head == "none":
-            raise ValueError('freeze = "all" with head = "none" leaves nothing to train: use another head.')
         return self

@@ -13,9 +13,10 @@ from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
-from trivet.datasets import DataConfig, Dataset, Splits, augmentation, load
+from trivet.datasets import Dataset, Splits, augmentation, load
 from trivet.datasets.dataset import holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
+from trivet.datasets.features import FeatureInputs
 from trivet.datasets.texts import TextsConfig
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
@@ -32,6 +33,7 @@ from trivet.training.checkpoint_selection import make_selection, monitored_split
 from trivet.training.config import TO_THE_END, RunConfig
 from trivet.training.distributed.process_group import ProcessGroup
 from trivet.training.embed_dataset import embed
+from trivet.training.features import with_features
 from trivet.training.guard import Guard
 from trivet.training.history import History, motion_of
 from trivet.training.label_cleaning import LabelCleaning
@@ -87,34 +89,56 @@ def load_splits(
     return replace(splits, evaluation=evaluation)
 
 
-def untrained(model: ModelConfig, data: DataConfig, train: Dataset, level: str, *, seed: int) -> Embedder:
-    """The network of the settings, the same each time.
+def new_network(config: RunConfig, input_shape: tuple[int, ...]) -> Embedder:
+    """The network of the settings for inputs of a shape, without what follows from the items, see `fit_last_layer`.
+
+    Raises:
+        ValueError: if the settings do not fit the inputs.
+    """
+    network = build(config.model, input_shape, config.seed)
+    network.resize = getattr(config.data, "resize", None)
+    return network
+
+
+def begun(config: RunConfig, splits: Splits) -> tuple[Embedder, Splits]:
+    """The network of a run before its first step, the same each time, and the splits that it trains on.
+
+    Returns:
+        also the splits, with features where the network has an encoder that stays as it is, see `with_features`.
+
+    Raises:
+        ValueError: if the settings do not fit the inputs.
+    """
+    network = new_network(config, splits.train.inputs.shape)
+    splits = with_features(config, splits, network)
+    fit_last_layer(network, splits.train, splits.level, seed=config.seed)
+    return network, splits
+
+
+def fit_last_layer(network: Embedder, train: Dataset, level: str, *, seed: int) -> None:
+    """Fit what the last layer of a new network begins as, where that follows from the items.
 
     A residual head, or a linear one on pretrained features, of fewer dimensions than its input begins as a projection;
-    whitening is fitted. They take at most 20,000 random training items, 5,000 where a backbone gives their features;
+    whitening is fitted. They take at most 20,000 random training items, 5,000 where a backbone must embed them;
     these are of length 1 where embeddings are.
 
     Args:
         train: the training items, without those that are held out.
         level: the label level to train on.
-
-    Raises:
-        ValueError: if the settings do not fit the inputs.
     """
-    network = build(model, train.inputs.shape, seed)
-    network.resize = getattr(data, "resize", None)
     head = network.unfitted
-    if head is not None:
-        backbone = network.backbone
-        rows = np.random.default_rng(seed).permutation(len(train))[: FITTED if backbone is None else EMBEDDED]
-        items = train.subset(np.sort(rows))
-        if backbone is not None:
-            features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
-        else:
-            features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
-            features = unit_rows(features) if model.normalize else features
-        head.fit_base(features, torch.from_numpy(items.labels[level]))
-    return network
+    if head is None:
+        return
+    backbone = network.backbone
+    slow = backbone is not None and not isinstance(train.inputs, FeatureInputs)
+    rows = np.random.default_rng(seed).permutation(len(train))[: EMBEDDED if slow else FITTED]
+    items = train.subset(np.sort(rows))
+    if backbone is not None:
+        features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
+    else:
+        features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
+        features = unit_rows(features) if network.normalize else features
+    head.fit_base(features, torch.from_numpy(items.labels[level]))
 
 
 def make_loss(loss: LossConfig, model: ModelConfig, classes: int, *, seed: int) -> EmbeddingLoss | MatryoshkaLoss:
@@ -210,7 +234,8 @@ def first_task(
         level: the label level to train on.
         after_step, monitor: see `Learner`.
     """
-    learner = _learner(config, items, level)
+    network, splits = begun(config, Splits(items, {}, level))
+    learner, items = _learner(config, network, len(items.names[level])), splits.train
     learner.after_step, learner.monitor = after_step, monitor
     return learner, _batches(config, items, level, make_batches(config, items, level), start=0, steps=steps)
 
@@ -236,10 +261,9 @@ def trained_on(config: RunConfig, splits: Splits, items: Dataset, title: str) ->
     return learner.measured.eval()
 
 
-def _learner(config: RunConfig, items: Dataset, level: str, world: ProcessGroup | None = None) -> Learner:
-    loss = make_loss(config.loss, config.model, len(items.names[level]), seed=config.seed)
-    model = untrained(config.model, config.data, items, level, seed=config.seed)
-    return Learner(model, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
+def _learner(config: RunConfig, network: Embedder, classes: int, world: ProcessGroup | None = None) -> Learner:
+    loss = make_loss(config.loss, config.model, classes, seed=config.seed)
+    return Learner(network, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
 
 
 def _batches(
@@ -313,6 +337,7 @@ class Components:
 
     Attributes:
         config: the settings, epochs counted in steps.
+        splits: the data, with features where an encoder stays as it is, see `with_features`.
         probe_items: the items that the guard measures, see `training.probe`; None for none.
         items, rows, batches: what is trained on, and which training items these are: without what cleaning and the
             probe leave out, with the labels that cleaning gives.
@@ -326,13 +351,14 @@ class Components:
 
     def __init__(self, config: RunConfig, splits: Splits, world: ProcessGroup | None = None) -> None:
         self.world = world
-        self.config, self.splits = (config := in_steps(config, splits)), splits
-        train, level = splits.train, splits.level
-        check_levels(config, train.labels)
+        self.config = config = in_steps(config, splits)
+        check_levels(config, splits.train.labels)
+        network, splits = begun(config, splits)
+        self.splits, train, level = splits, splits.train, splits.level
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, train, level)
         self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
-        learner = _learner(config, train, level, world)
+        learner = _learner(config, network, len(train.names[level]), world)
         loss, batch = of_batch(learner.loss), config.batch
         chooses = batch.in_classes and batch.num_classes > 1
         strategy = SamplingStrategy(loss, batch.num_classes, batch.samples_per_class) if chooses else None

@@ -35,7 +35,7 @@ class TrainingConfig(Config):
     """Learning of the weights.
 
     Args:
-        steps: optimiser steps, one batch each (800 if no epochs are given): more where the loss still falls.
+        steps: optimiser steps, one batch each (800 without epochs): more where the loss still falls, 0 for none.
         epochs: in place of steps, where the length is to follow the number of training items: passes over them.
         optimizer: as in torch.optim: adamw to fine-tune with weight decay, sgd or rmsprop to follow a paper.
         learning_rate: of the network: lower it when the loss jumps or collapses, to 1e-5 for fine-tuning.
@@ -59,7 +59,7 @@ class TrainingConfig(Config):
         mlflow_uri: address of MLflow, where it is neither in MLFLOW_TRACKING_URI nor to be a file in the run folder.
     """
 
-    steps: int | None = Field(None, ge=1, le=10**9)
+    steps: int | None = Field(None, ge=0, le=10**9)
     epochs: int | None = Field(None, ge=1, le=10**9)
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = Field(1e-3, gt=0)
@@ -91,7 +91,7 @@ class TrainingConfig(Config):
     @property
     def num_warmup_steps(self) -> int:
         """Steps over which the rate rises."""
-        return self.num_steps - 1 if self.warmup_steps == "all" else self.warmup_steps
+        return max(0, self.num_steps - 1) if self.warmup_steps == "all" else self.warmup_steps
 
     @model_validator(mode="before")
     @classmethod
@@ -134,7 +134,7 @@ class TrainingConfig(Config):
         milestones = list(self.milestones or ())
         if milestones != sorted(set(milestones)):
             raise ValueError(f"milestones must ascend, each once: got {milestones}; sort them.")
-        if self.steps is None:  # epochs: it is checked again once they are counted in steps
+        if not self.steps:  # None, with epochs: it is checked again once they are counted in steps; 0: no rate is used
             return
         last = {"step_size": self.step_size or 0, "milestones": max([0, *milestones])}
         for name, step in {"warmup_steps": self.num_warmup_steps, **last}.items():
@@ -273,6 +273,12 @@ class RunConfig(Config):
                 ) from None
         if self.model.embedding_dim:  # 0: that of a pretrained network of texts, which is not known yet
             self.loss.lengths(self.model.embedding_dim)
+        fixed = getattr(self.model, "freeze", "none") == "all" and getattr(self.model, "head", "") == "none"
+        if fixed and self.training.steps != 0:
+            raise ValueError(
+                'model.freeze = "all" with model.head = "none" leaves nothing to train: use another head, or set '
+                "training.steps = 0, which evaluates the network as it is."
+            )
         measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
         check_name(self.choosing.measure, measures, name="choosing.measure")
         if self.batch.samples_per_class == 1 and self.needs_positives:

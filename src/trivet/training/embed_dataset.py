@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from trivet.datasets import Dataset, Inputs, TextInputs
+from trivet.datasets.features import loaded_inputs
 from trivet.models import Embedder, in_unit_range
 
 IMAGES_PER_BATCH = 256
@@ -46,6 +47,7 @@ def raw_inputs(inputs: Inputs) -> np.ndarray:
 
     Texts have no numbers of their own: theirs are the vectors of their character n-grams, fitted on the training texts.
     """
+    inputs = loaded_inputs(inputs)
     if isinstance(inputs, TextInputs):
         return inputs.ngrams()
     batches = np.array_split(np.arange(len(inputs)), -(-len(inputs) // IMAGES_PER_BATCH))

@@ -31,7 +31,7 @@ class Guard:
 
     def __init__(self, config: GuardConfig, *, steps: int, strategy: SamplingStrategy | None = None) -> None:
         self.config = config
-        self.monitor = CollapseMonitor(every=EVERY, steps=steps, strategy=strategy)
+        self.monitor = CollapseMonitor(every=EVERY, steps=steps or None, strategy=strategy)
         self.best = BestWeights(self.monitor.probing)
         self.snapshot: int | None = None
         self.stopped_by: str | None = None

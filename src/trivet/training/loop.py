@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe
 from trivet.datasets import Augment, Dataset
+from trivet.datasets.features import FeatureInputs
 from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.losses import MatryoshkaLoss
@@ -73,9 +74,9 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
 
     @property
     def from_memory(self) -> bool:
-        """True if a batch is cut from images in memory, in less time than another process takes to send it."""
+        """True if a batch is cut from what is in memory, in less time than another process takes to send it."""
         changed = self.augment is not None and (self.augment.jitter > 0 or self.augment.erase > 0)
-        return isinstance(self.dataset.inputs, ArrayInputs) and not changed
+        return isinstance(self.dataset.inputs, ArrayInputs | FeatureInputs) and not changed
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         worker = get_worker_info()

@@ -28,9 +28,11 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     none. The backbone is a group of its own if it has a rate of its own.
 
     Raises:
-        ValueError: if a backbone has a rate and there is none, or if no parameter learns.
+        ValueError: if a backbone has a rate and there is none, or if no parameter learns and there are steps.
     """
     learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not learns and config.steps == 0:
+        return [{"params": []}]
     if not learns:
         raise ValueError(
             "a network must have parameters that learn: this one has none, or all are frozen; freeze fewer of its "

@@ -14,7 +14,7 @@ from tests.trivet_papers.made_results import verdicts
 import trivet
 from trivet.datasets import load
 from trivet.metrics import nearest_pairs
-from trivet.training.components import untrained
+from trivet.training.components import begun
 from trivet.training.config import RunConfig
 from trivet_papers import measured
 from trivet_papers.experiment import Arm, ResultTable, Size, Verdict
@@ -290,9 +290,7 @@ def subject(loss: str, step: int = 1, model: str = "linear", **training: Any) ->
         source="a test",
     )
     splits = load(config.data, Path())
-    return MeasuredModel(
-        untrained(config.model, config.data, splits.train, splits.level, seed=config.seed), config, splits, step
-    )
+    return MeasuredModel(begun(config, splits)[0], config, splits, step)
 
 
 def test_the_whole_set_against_the_definition() -> None:

@@ -23,11 +23,11 @@ from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics.points import Metric
-from trivet.models import tokenize_of
+from trivet.models import Embedder, tokenize_of
 from trivet.runtime.progress import report, reporter
 from trivet.training.checkpoint import load_loss
 from trivet.training.class_sample import class_sample
-from trivet.training.components import untrained
+from trivet.training.components import begun
 from trivet.training.run_folder import RunFolder
 
 ITEMS = 5000  # of a split that a run record diagnoses
@@ -307,12 +307,15 @@ def _run_inputs(
     trained = trained if trained in levels else levels[0]
     level = request.labels or trained
     data: Splits | None = None
+    untrained: Embedder | None = None
     notes: tuple[str, ...] = ()
     try:
         data = load(config.data, request.data_root, reporter("reading images"), tokenize=tokenize_of(config.model))
     except (ValueError, OSError) as error:  # moved or deleted: the stored embeddings can be diagnosed all the same
         reason = " ".join(str(error).split())
         notes = (f"The untrained network and the pictures are missing, as the data cannot be loaded: {reason}",)
+    if data is not None:
+        untrained, data = begun(config, data)
     result: list[tuple[DiagnosisInput, Vectors]] = []
     for name, vectors in tables:
         assert name is not None
@@ -326,9 +329,7 @@ def _run_inputs(
             dataset, vectors = dataset.subset(rows), vectors.select(rows)
         if data is not None and dataset is not None and level in dataset.labels:
             report("references", len(result), len(tables))
-            known = run_references(
-                untrained(config.model, config.data, data.train, data.level, seed=config.seed), dataset
-            )
+            known = run_references(untrained, dataset)
             subject = of_dataset(run, name, dataset, level, vectors.embeddings, known, train=data.train)
             subject = replace(subject, labels=vectors.labels)
         else:

@@ -34,9 +34,10 @@ from trivet.runtime.progress import reporter, show_progress, steps, work
 from trivet.training.checkpoint import trained_to_the_end
 from trivet.training.checkpoint_selection import RECALL, monitored_split
 from trivet.training.class_sample import map_sample
-from trivet.training.components import Components, in_steps, load_splits, untrained
+from trivet.training.components import Components, begun, in_steps, load_splits
 from trivet.training.config import EvaluationConfig
 from trivet.training.embed_dataset import embed, item_columns
+from trivet.training.features import with_features
 from trivet.training.run_folder import REPORT, RunFolder, Which, model_hash, trained_model
 from trivet.training.run_log import first_record, record_progress
 
@@ -67,6 +68,7 @@ def evaluate_run(
         if splits is None:
             splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
         config = in_steps(config, splits)
+        splits = with_features(config, splits, model)
         record = run.record() or first_record(run.name, splits, "", config.recorded(), config.warnings)
         record.warnings = [*dict.fromkeys([*record.warnings, *splits.warnings])]
         if record.status in ("running", "interrupted"):
@@ -82,7 +84,7 @@ def evaluate_run(
                 record_progress(record, state, monitored_split(splits), config.training.num_steps)
         before: Embedder | None = None
         try:
-            before = untrained(config.model, config.data, splits.train, splits.level, seed=config.seed)
+            before, splits = begun(config, splits)
         except ValueError as error:  # what it begins from is gone
             warning = f"Nothing is compared with the network before training, which cannot be made again: {error}"
             record.warnings = [*[text for text in record.warnings if text != warning], warning]

@@ -88,7 +88,7 @@ def train(
                 run.discard()
                 raise
             with trainer.run_log.loggers:
-                if config.guard.forecast:
+                if config.guard.forecast and config.training.steps != 0:
                     _foretell(trainer)
                 status = _fitted(trainer)
                 if status == "interrupted" and trainer.state.learner.step == 0:
