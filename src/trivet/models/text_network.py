@@ -140,8 +140,8 @@ class TextEmbedder(Embedder):
                 f"this model takes token ids of shape (B, L), L from 1 to {self.input_shape[0]}: got {inputs.dtype} of "
                 f"shape {tuple(inputs.shape)}; make them with model.tokens(texts)."
             )
-        in_one = torch.is_grad_enabled() or len(inputs) <= 1
-        return self._finished(self.body(inputs) if in_one else self._by_length(inputs))
+        at_once = torch.is_grad_enabled() or len(inputs) <= 1
+        return self._finished(self.body(inputs) if at_once else self._by_length(inputs))
 
     def _by_length(self, inputs: Tensor) -> Tensor:
         lengths = (inputs >= 0).sum(dim=1)
