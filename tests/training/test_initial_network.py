@@ -57,11 +57,13 @@ def test_a_narrow_head_on_a_pretrained_backbone_keeps_the_similarities_of_its_fe
 def test_whitening_is_fitted_to_the_trained_level_and_as_wide_as_the_features() -> None:
     splits = load(DigitsConfig(), None)
     items = splits.train.subset(np.arange(60))
-    config = ModelConfig.parse({"name": NAME, "head": "whitening"}, source="test")
-    network = untrained(config, DigitsConfig(), items, splits.level, seed=0)
+    values = {"data": {"name": "digits"}, "loss": {"name": "triplet"}, "model": {"name": NAME, "head": "whitening"}}
+    config = RunConfig.parse(values, source="test")
+    network = new_network(config, items.inputs.shape)
+    fit_last_layer(network, items, splits.level, seed=0)
     assert isinstance(network.unfitted, Whitening)
     assert network.backbone is not None
     features = torch.from_numpy(embed(network.backbone, items.inputs))
-    expected = Whitening(config.embedding_dim, features.shape[1], unit=True)
+    expected = Whitening(config.model.embedding_dim, features.shape[1], unit=True)
     expected.fit_base(features, torch.from_numpy(items.labels[splits.level]))
     torch.testing.assert_close(torch.from_numpy(embed(network, items.inputs)), unit_rows(expected(features)))

@@ -273,10 +273,11 @@ class RunConfig(Config):
                 ) from None
         if self.model.embedding_dim:  # 0: that of a pretrained network of texts, which is not known yet
             self.loss.lengths(self.model.embedding_dim)
-        fixed = getattr(self.model, "freeze", "none") == "all" and getattr(self.model, "head", "") == "none"
+        head = getattr(self.model, "head", "")
+        fixed = getattr(self.model, "freeze", "none") == "all" and head in ("none", "whitening")
         if fixed and self.training.steps != 0:
             raise ValueError(
-                'model.freeze = "all" with model.head = "none" leaves nothing to train: use another head, or set '
+                f'model.freeze = "all" with model.head = "{head}" leaves nothing to train: use another head, or set '
                 "training.steps = 0, which evaluates the network as it is."
             )
         measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
