@@ -97,8 +97,13 @@ def test_weights_of_the_cache_begin_a_network_without_the_hub(hub_cache: Path) -
     with torch.no_grad():
         features = network.eval().forward_head(network.forward_features((images - 0.5) / 0.5), pre_logits=True)  # type: ignore[operator]  # of timm
         torch.testing.assert_close(model(images), nn.functional.normalize(features))
-    small = build(config, (3, 64, 64), seed=0).eval()  # of another size: its positions are interpolated
-    assert small(images[:, :, :64, :64]).shape == (2, network.num_features)
+    fixed = timm.create_model("vit_tiny_patch16_224", num_classes=0)
+    save_file(dict(fixed.state_dict()), hub_cache / "fixed.safetensors")
+    small = ModelConfig.parse(
+        {"name": "timm:vit_tiny_patch16_224", "weights": hub_cache / "fixed.safetensors"}, source="x"
+    )
+    with torch.no_grad():  # of another size: the vectors of its positions are interpolated
+        assert build(small, (3, 64, 48), seed=0)(images[:, :, :64, :48]).shape == (2, small.embedding_dim)
 
 
 def test_a_licence_that_forbids_commercial_use_is_accepted_by_name(hub_cache: Path) -> None:
