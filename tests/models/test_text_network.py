@@ -15,6 +15,7 @@ from tests.small_texts import POSITIONS, WIDTH, WORDS, text_network, transformer
 from trivet.models import ModelConfig, TextEmbedder, TextNetworkConfig, build, load_model, resolved_text, save
 from trivet.models.text_network import pooled
 
+LOW_RANK = ".parametrizations.weight.0."
 TEXTS = ["card lost", "where is my card again", "up"]
 
 
@@ -121,37 +122,29 @@ def test_what_is_frozen_gets_no_gradient_and_no_dropout(folder: Path, values: An
 
 @pytest.mark.parametrize("values", [{}, {"head": "residual"}, {"head": "linear"}, {"lora": 2}])
 def test_step_0_is_the_pretrained_network_whatever_is_trained(folder: Path, values: Any) -> None:
-    if "lora" in values:
-        pytest.importorskip("peft")
     assert embedded(made(folder, **values), TEXTS) == pytest.approx(embedded(made(folder), TEXTS), abs=1e-6)
 
 
 def test_low_rank_changes_are_all_that_learns_and_are_merged_when_saved(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
     config = settings(folder, lora=2, head="residual")
     model = build(config, (1,), seed=0)
     assert isinstance(model, TextEmbedder)
     learned = {name for name, value in model.named_parameters() if value.requires_grad}
-    assert {name.split(".")[-3] for name in learned if "lora" in name} == {"lora_A", "lora_B"}
-    assert {name for name in learned if "lora" not in name} == {"body.1.change.weight"}
+    layers = {name.split(".")[-5] for name in learned if LOW_RANK in name}
+    assert layers == {"query", "key", "value", "dense"}
+    assert {name for name in learned if LOW_RANK not in name} == {"body.1.change.weight"}
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if "lora_B" in name:
+            if name.endswith(".b"):
                 value.fill_(0.3)
     before = embedded(model, TEXTS)
     assert np.abs(before - embedded(made(folder), TEXTS)).max() > 0.01
     save(model, config, model.input_shape, tmp_path)
     stored = load_model(tmp_path)
     assert isinstance(stored, TextEmbedder)
-    assert not any("lora" in name for name in stored.state_dict())
+    assert not any(LOW_RANK in name for name in stored.state_dict())
     assert embedded(stored, TEXTS) == pytest.approx(before, abs=1e-5)
-    assert any("lora" in name for name in model.state_dict())  # the network in training stays as it was
-
-
-def test_low_rank_changes_need_peft(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "peft", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs peft, .* run pip install 'trivet\[lora\]'"):
-        made(folder, lora=2)
+    assert any(LOW_RANK in name for name in model.state_dict())  # the network in training stays as it was
 
 
 def test_a_stored_network_needs_nothing_but_its_folder(tmp_path: Path) -> None:

@@ -164,6 +164,34 @@ def test_groups_have_their_own_rates_and_only_matrices_decay(name: str) -> None:
         assert list(map(id, parameters)) == list(map(id, members))
 
 
+@pytest.mark.parametrize(
+    ("settings", "stages"),
+    [
+        ({"name": "timm:resnet10t", "pooling": "gem"}, ["conv1", "layer1", "layer2", "layer3", "layer4"]),
+        ({"name": "timm:test_vit"}, ["patch_embed", *(f"blocks.{i}." for i in range(6))]),
+    ],
+    ids=["convolutional", "transformer"],
+)
+def test_rates_fall_from_stage_to_stage_by_the_definition(settings: dict[str, str], stages: list[str]) -> None:
+    """Stage i of n: the rate times decay^(n - i). Positions are of the first, a last norm or pooling of the last."""
+    model = build(ModelConfig.parse(settings, source="test"), (3, 32, 32), 0)
+    run = training(layer_decay=0.5, backbone_learning_rate=1e-4, weight_decay=0.1)
+    rates = {id(values): group.get("lr") for group in parameter_groups(model, run) for values in group["params"]}
+    names = [name for name, _ in model.named_parameters()]
+    assert len(rates) == len(names)
+    stages = [stage for stage in stages if any(stage in name for name in names)]
+    for name, values in model.named_parameters():
+        path = name.removeprefix("body.0.").removeprefix("0.")
+        places = [i for i, stage in enumerate(stages, start=1) if path.startswith(stage)]
+        if name.startswith("body.1."):
+            assert rates[id(values)] is None
+            continue
+        before = path.startswith(("cls_token", "pos_embed", "reg_token", "bn1"))
+        stage = places[0] if places else 1 if before else len(stages)
+        assert rates[id(values)] == pytest.approx(1e-4 * 0.5 ** (len(stages) - stage)), name
+    assert len({rates[id(values)] for values in model.parameters()}) == len(stages) + 1
+
+
 def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
     model = build(ModelConfig(name="linear"), (1, 8, 8), 0)
     (group,) = parameter_groups(model, training())
@@ -171,6 +199,8 @@ def test_a_network_without_a_backbone_or_without_anything_to_learn() -> None:
     settings = config(training={"backbone_learning_rate": 1e-5})
     with pytest.raises(ValueError, match="backbone_learning_rate needs a network on a backbone"):
         Components(settings, load(settings.data, None))
+    with pytest.raises(ValueError, match=r"training\.layer_decay needs a network on a backbone"):
+        parameter_groups(model, training(layer_decay=0.9))
     with pytest.raises(ValueError, match="has none, or all are frozen"):
         parameter_groups(model.requires_grad_(False), training())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from trivet.models.config import TIMM, TORCHVISION, ModelConfig
 from trivet.models.embedder import Embedder, image_shape
 from trivet.models.heads import AS_WIDE, HeadName, make_head
+from trivet.models.lora import add_lora
+from trivet.models.stages import stages
 from trivet.models.weights import fill, load_weights, reach_hub
 from trivet.runtime.safe_read import read_json
 
-# Parts of a network that are lists of its stages, by the names that timm and torchvision give them.
-LISTS = {"features", "encoder", "layers", "blocks", "stages", "trunk_output"}
 HALVES = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 TRAINED_ON_HALVES = ("googlenet", "inception_v3")  # in torchvision these convert colours normalised otherwise
 SAVED = ("model.safetensors", "pytorch_model.bin")  # files of weights in a folder of timm
@@ -46,6 +46,7 @@ class BackboneConfig(ModelConfig):
         head: last layer: linear, mlp, residual (a projection that stays and a learned change), whitening or none.
         pooling: how a feature map becomes a vector, avg, max or gem, where a search needs small details.
         freeze: layers that stay as they are, stem, all or so many stages, to save time or where items are few.
+        lora: rank of low-rank changes of the linear layers, trained in place of a vision transformer; 0 for none.
         batch_norm: "frozen" keeps its first statistics, by default those of pretrained weights; it suits small batches.
     """
 
@@ -55,6 +56,7 @@ class BackboneConfig(ModelConfig):
     head: HeadName = "linear"
     pooling: PoolingName | None = None
     freeze: Literal["none", "stem", "all"] | Annotated[int, Field(ge=1, le=1000)] = "none"
+    lora: int = Field(0, ge=0, le=1024)
     batch_norm: Literal["train", "frozen"] | None = None
 
     @property
@@ -70,7 +72,7 @@ class BackboneConfig(ModelConfig):
     def stored(self) -> ModelConfig:
         """Settings of a network that continues this one, whose weights are at hand."""
         norm = "frozen" if self.freezes_batch_norm else "train"
-        return self.model_copy(update={"pretrained": False, "weights": None, "batch_norm": norm})
+        return self.model_copy(update={"pretrained": False, "weights": None, "batch_norm": norm, "lora": 0})
 
     @field_validator("freeze", mode="before")
     @classmethod
@@ -95,6 +97,8 @@ class BackboneConfig(ModelConfig):
         check_backbone_name(self.name)
         if self.pretrained and self.weights is not None:
             raise ValueError("a backbone has one start: set pretrained = true or weights = FILE, not both.")
+        if self.lora and self.freeze != "none":
+            raise ValueError("lora trains nothing else of the network: remove freeze, or set lora = 0.")
         return self
 
 
@@ -184,6 +188,8 @@ def build_backbone(config: BackboneConfig, input_shape: tuple[int, ...]) -> Embe
         )
     for module in frozen:
         module.requires_grad_(False)
+    if config.lora:
+        add_lora(network, config.lora)
     still = [module for module in frozen if isinstance(module, nn.Module)]
     if config.freezes_batch_norm:
         still += [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -421,30 +427,6 @@ def _pooled(network: nn.Module, config: BackboneConfig) -> nn.Module:
 
 def _pooling_error(config: BackboneConfig, why: str) -> ValueError:
     return ValueError(f"{config.name} pools its features itself ({why.rstrip('.')}): remove model.pooling.")
-
-
-def stages(network: nn.Module) -> list[list[nn.Module]]:
-    """The parts of a network that have weights, in its order: the first layer, then stage after stage.
-
-    Its parts are its children; a list of stages, by its name, counts as each of these. What only scales and shifts,
-    such as batch norm, belongs to the part before it.
-    """
-    groups: list[list[nn.Module]] = []
-    for module in _unfolded(network):
-        shapes = [values.ndim for values in module.parameters()]
-        if shapes and max(shapes) <= 1 and groups:
-            groups[-1].append(module)
-        elif shapes:
-            groups.append([module])
-    return groups
-
-
-def _unfolded(network: nn.Module) -> Iterator[nn.Module]:
-    for name, module in network.named_children():
-        if name in LISTS:
-            yield from _unfolded(module)
-        else:
-            yield module
 
 
 def _frozen(network: nn.Module, config: BackboneConfig) -> list[nn.Module | nn.Parameter]:

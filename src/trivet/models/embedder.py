@@ -14,6 +14,7 @@ from trivet.distances import unit_rows
 from trivet.models.heads import Projection, Residual, Whitening
 from trivet.models.inputs import Items, as_inputs
 from trivet.models.pixels import in_unit_range
+from trivet.models.stages import stages
 
 
 class Embedder(nn.Module):
@@ -101,6 +102,27 @@ class Embedder(nn.Module):
             still=self.still,
         )
         return network.train(self.training)
+
+    @property
+    def by_depth(self) -> list[list[nn.Parameter]]:
+        """The parameters of the backbone, stage after stage; those of no stage belong to the first, or to the last.
+
+        Raises:
+            ValueError: if its stages are not known.
+        """
+        groups = [[values for module in part for values in module.parameters()] for part in self._stages()]
+        inside = {values for group in groups for values in group}
+        later = False
+        for values in cast("nn.Sequential", self.body)[0].parameters():
+            later = later or values in inside
+            if values not in inside:  # positions of patches come before all stages, a norm or pooling after them
+                groups[-1 if later else 0].append(values)
+        return groups
+
+    def _stages(self) -> list[list[nn.Module]]:
+        backbone = cast("nn.Sequential", self.body)[0]
+        network = backbone[0] if type(backbone) is nn.Sequential else backbone  # another pooling follows it
+        return stages(network) or [[network]]
 
     @property
     def headless(self) -> bool:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save as serialised
 from torch import nn
 
-from trivet.models.heads import Residual
+from trivet.models.heads import Residual, Whitening
 from trivet.models.static_texts import MODULE, STATIC
 from trivet.models.text_folder import quiet
 from trivet.models.text_network import TextEmbedder
@@ -41,7 +41,10 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
     else:
         _write_transformer(model, folder)
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    for layer, activation in _layers(model):
+    head = model.body[1]  # type: ignore[index]  # a sequence
+    if isinstance(head, Whitening) and head.unit:
+        modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    for layer, activation in _layers(head):
         path = f"{len(modules)}_Dense"
         out_features, in_features = layer["linear.weight"].shape
         sizes = {"in_features": in_features, "out_features": out_features, "bias": "linear.bias" in layer}
@@ -49,8 +52,10 @@ def write_sentence_folder(model: TextEmbedder, folder: Path) -> None:
         _write_weights(folder / path, layer)
         modules.append((path, "Dense"))
     if model.normalize:
-        (folder / f"{len(modules)}_Normalize").mkdir()
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    for path, kind in modules:
+        if kind == "Normalize":
+            (folder / path).mkdir()
     listed = [
         {"idx": position, "name": str(position), "path": path, "type": f"{MODULES}.{kind}"}
         for position, (path, kind) in enumerate(modules)
@@ -76,15 +81,16 @@ def _write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     (folder / "model.safetensors").write_bytes(serialised(tensors))
 
 
-def _layers(model: TextEmbedder) -> list[tuple[dict[str, torch.Tensor], str]]:
+def _layers(head: nn.Module) -> list[tuple[dict[str, torch.Tensor], str]]:
     """The head as linear layers, each with the function after it."""
-    head = model.body[1]  # type: ignore[index]  # a sequence
     if isinstance(head, nn.Identity):
         return []
     if isinstance(head, Residual):  # base and change are one linear map
         change = head.change.weight.detach()
         base = torch.eye(*change.shape) if head.base is None else head.base
         return [({"linear.weight": (base + change).contiguous()}, IDENTITY)]
+    if isinstance(head, Whitening):
+        return [({"linear.weight": head.weight, "linear.bias": -head.weight @ head.mean}, IDENTITY)]
     linear = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
     functions = [*[RELU] * (len(linear) - 1), IDENTITY]
     states = [

@@ -17,13 +17,13 @@ from trivet.config.plugins import settings_of
 from trivet.io.atomic_files import atomic_file, write_atomic
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder
+from trivet.models.lora import merged
 from trivet.models.networks import build
 from trivet.models.text_network import (
     ARCHITECTURE,
     TOKENIZER,
     TextEmbedder,
     build_stored,
-    merged,
     stored_config,
     text_files,
 )
@@ -48,12 +48,13 @@ class ModelFile(Record):
 def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], folder: Path) -> None:
     """Write `model.safetensors` and `model.json` into `folder`, each whole or not at all.
 
-    A network of texts has two files more, of its transformer and its tokenizer, and low-rank changes are merged.
+    A network of texts has two files more, of its transformer and its tokenizer. Low-rank changes are merged.
     """
     files: dict[str, str] = {}
+    model = merged(model)
     if isinstance(model, TextEmbedder):
         assert isinstance(config, TextNetworkConfig)
-        model, config = merged(model), stored_config(config, model)
+        config = stored_config(config, model)
         files = text_files(model)
     description = ModelFile(
         trivet=version("trivet"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
 from trivet.models.inputs import Items
+from trivet.models.lora import add_lora
 from trivet.models.text_folder import architecture, briefly, open_text, read_network, without_pooler
 from trivet.models.text_settings import Pooling, TextNetworkConfig
 from trivet.models.tokens import VOCABULARY, Tokenize, Tokenizer, read_tokenizer
@@ -24,11 +24,6 @@ from trivet.runtime.safe_read import read_json
 
 ARCHITECTURE, TOKENIZER = "transformer.json", "tokenizer.json"  # beside the weights of a saved model
 AT_ONCE = 32  # texts of a like length that are embedded together where nothing is learned
-ATTENTION = (  # the projections of the attention, as transformers calls them in its networks
-    *("query", "key", "value", "query_proj", "key_proj", "value_proj", "query_key_value"),
-    *("q", "k", "v", "q_lin", "k_lin", "v_lin", "q_proj", "k_proj", "v_proj", "qkv_proj", "Wqkv", "c_attn"),
-)
-SCALE = 2  # of the low-rank changes: alpha / rank
 
 
 class TextEncoder(nn.Module):
@@ -62,14 +57,23 @@ class TextEncoder(nn.Module):
             return ()
         if what == "all":
             return (self.requires_grad_(False),)
-        path, layers = _layers(self.network)
+        parts = self.stages()
         count = 0 if isinstance(what, str) else what
-        if count > len(layers):
-            raise ValueError(f"model.freeze must be at most the number of layers, {len(layers)}: got {count}.")
+        if count >= len(parts):
+            raise ValueError(f"model.freeze must be at most the number of layers, {len(parts) - 1}: got {count}.")
+        return tuple(module.requires_grad_(False) for part in parts[: count + 1] for module in part)
+
+    def stages(self) -> list[list[nn.Module]]:
+        """What comes before the layers, such as the embeddings of the tokens, and each layer.
+
+        Raises:
+            ValueError: if there is no list of layers.
+        """
+        path, layers = _layers(self.network)
         top = path.partition(".")[0]
         names = [name for name, _ in self.network.named_children()]
-        before = [self.network.get_submodule(name) for name in names[: names.index(top)]]  # and nothing after them
-        return tuple(module.requires_grad_(False) for module in (*before, *layers[:count]))
+        before = [self.network.get_submodule(name) for name in names[: names.index(top)]]
+        return [before, *([layer] for layer in layers)]
 
 
 def pooled(tokens: Tensor, there: Tensor, pooling: Pooling) -> Tensor:
@@ -109,6 +113,9 @@ class TextEmbedder(Embedder):
         encoder = self.body[0]  # type: ignore[index]  # a sequence, as the constructor asks for
         assert isinstance(encoder, TextEncoder)
         return encoder
+
+    def _stages(self) -> list[list[nn.Module]]:
+        return self.encoder.stages()
 
     @property
     def backbone(self) -> TextEmbedder:
@@ -176,7 +183,7 @@ def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> 
     model = _assemble(config, network, tokenizer)
     _check_longest(model, config)
     if config.lora:
-        _add_lora(network, config.lora)
+        add_lora(network, config.lora)
     model.still = model.encoder.freeze(config.freeze)
     return model.train()
 
@@ -209,43 +216,10 @@ def _layers(network: nn.Module) -> tuple[str, nn.ModuleList]:
     lists = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.ModuleList)]
     if not lists:
         raise ValueError(
-            "model.freeze needs a transformer whose layers are a list: this one has none; use none or all."
+            "model.freeze and training.layer_decay need a transformer whose layers are a list: this one has none; "
+            "remove them."
         )
     return max(lists, key=lambda entry: sum(p.numel() for p in entry[1].parameters()))
-
-
-def _add_lora(network: nn.Module, rank: int) -> None:
-    """Give the projections of the attention low-rank changes, at first 0, and let nothing else learn.
-
-    Raises:
-        ModuleNotFoundError, ValueError: if peft is not installed, or there are no such projections.
-
-    Source:
-        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022.
-    """
-    peft = load("peft")
-    linear = {name.rpartition(".")[2] for name, module in network.named_modules() if isinstance(module, nn.Linear)}
-    wanted = sorted(linear & {*ATTENTION})
-    if not wanted:
-        raise ValueError(
-            "model.lora changes the projections of the attention: this network has none by a name that Trivet knows; "
-            "set model.lora = 0."
-        )
-    settings = peft.LoraConfig(r=rank, lora_alpha=SCALE * rank, lora_dropout=0.0, target_modules=wanted)
-    peft.inject_adapter_in_model(settings, network)
-
-
-def merged(model: TextEmbedder) -> TextEmbedder:
-    """The same network with its low-rank changes in its weights: a copy, or itself where there are none."""
-    if not any(hasattr(module, "get_base_layer") for module in model.modules()):
-        return model
-    model = copy.deepcopy(model)
-    for name, module in list(model.named_modules()):
-        if hasattr(module, "get_base_layer"):
-            changed: Any = module
-            changed.merge()
-            model.set_submodule(name, changed.get_base_layer())
-    return model
 
 
 def text_files(model: TextEmbedder) -> dict[str, str]:

@@ -25,7 +25,7 @@ class TextNetworkConfig(ModelConfig):
         head: last layer: linear or residual start from the pooled vector, to shorten or adapt it; whitening is fitted
             to the labels and stays; mlp starts at random.
         freeze: layers that stay as they are, to save time and memory or where items are few.
-        lora: rank of low-rank changes trained in place of the network (extra lora), to save memory; 0 for none.
+        lora: rank of low-rank changes of the linear layers, trained in place of the network; 0 for none.
         dropout: whether the network keeps its dropout in training; false where batches are few.
     """
 

@@ -10,7 +10,6 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
     "sentence_transformers": "text",
     "transformers": "text",
     "tokenizers": "text",
-    "peft": "lora",
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",

@@ -40,6 +40,7 @@ class TrainingConfig(Config):
         optimizer: as in torch.optim: adamw to fine-tune with weight decay, sgd or rmsprop to follow a paper.
         learning_rate: of the network: lower it when the loss jumps or collapses, to 1e-5 for fine-tuning.
         backbone_learning_rate: of a pretrained backbone, lower than that of a new head; by default the same.
+        layer_decay: factor of the rate from a stage of a backbone to the one before it, 0.65 to 0.9 for transformers.
         weight_decay: pulls weights of two dimensions or more to 0: raise it where training items are learned by heart.
         momentum: of sgd and rmsprop only, usually 0.9.
         clip_norm: largest norm of the whole gradient, against single steps that throw the network off.
@@ -64,6 +65,7 @@ class TrainingConfig(Config):
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = Field(1e-3, gt=0)
     backbone_learning_rate: float | None = Field(None, gt=0)
+    layer_decay: float = Field(1.0, gt=0, le=1)
     weight_decay: float = Field(0.0, ge=0)
     momentum: float = Field(0.0, ge=0, lt=1)
     clip_norm: float | None = Field(None, gt=0)

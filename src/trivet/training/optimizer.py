@@ -10,6 +10,7 @@ from torch import nn
 
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
+from trivet.models import Embedder
 from trivet.training.config import TrainingConfig
 
 LARGEST_RATE = 1e30
@@ -25,10 +26,15 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     """The parameters of the network that learn, in groups of one learning rate and one weight decay.
 
     Weight decay is for matrices and filters: parameters of one dimension, such as biases and the scales of norms, have
-    none. The backbone is a group of its own if it has a rate of its own.
+    none. The backbone is a group of its own if it has a rate of its own; with `layer_decay`, stage i of n has that rate
+    times layer_decay^(n - i).
 
     Raises:
-        ValueError: if a backbone has a rate and there is none, or if no parameter learns and there are steps.
+        ValueError: if a backbone has a rate and there is none or its stages are not known, or if no parameter learns and
+            there are steps.
+
+    Source:
+        Clark et al., "ELECTRA", ICLR 2020, appendix B; Bao et al., "BEiT", ICLR 2022, for images.
     """
     learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not learns and config.steps == 0:
@@ -39,15 +45,21 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
             "layers, or give it a new last layer."
         )
     rates: list[tuple[dict[str, float], list[nn.Parameter]]] = [({}, learns)]
-    if config.backbone_learning_rate is not None:
-        if not getattr(model, "on_backbone", False):
+    decay = config.layer_decay
+    if config.backbone_learning_rate is not None or decay < 1:
+        if not isinstance(model, Embedder) or not model.on_backbone:
+            setting = "layer_decay" if config.backbone_learning_rate is None else "backbone_learning_rate"
             raise ValueError(
-                "training.backbone_learning_rate needs a network on a backbone, such as timm:resnet18: this one has "
-                "none; remove it, and use training.learning_rate."
+                f"training.{setting} needs a network on a backbone, such as timm:resnet18: this one has none; remove "
+                "it, and use training.learning_rate."
             )
-        backbone = set(cast("nn.Sequential", model.body)[0].parameters())
-        rate = {"lr": config.backbone_learning_rate}
-        rates = [(rate, [p for p in learns if p in backbone]), ({}, [p for p in learns if p not in backbone])]
+        rate = config.backbone_learning_rate or config.learning_rate
+        body = cast("nn.Sequential", model.body)
+        depths = [list(body[0].parameters())] if decay == 1 else model.by_depth
+        rates = [({"lr": rate * decay ** (len(depths) - i)}, depth) for i, depth in enumerate(depths, start=1)]
+        rates = [(options, [p for p in depth if p.requires_grad]) for options, depth in rates]
+        inside = {p for _, depth in rates for p in depth}
+        rates.append(({}, [p for p in learns if p not in inside]))
     groups: list[dict[str, Any]] = []
     for options, members in rates:
         matrices = [parameter for parameter in members if parameter.ndim > 1 or not config.weight_decay]

@@ -117,7 +117,7 @@ def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, te
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("head", ["none", "linear", "residual", "mlp"])
+@pytest.mark.parametrize("head", ["none", "linear", "residual", "mlp", "whitening"])
 def test_sentence_transformers_embed_as_the_network(pooling: str, head: str, tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     small_texts = pytest.importorskip("tests.small_texts")
@@ -125,12 +125,12 @@ def test_sentence_transformers_embed_as_the_network(pooling: str, head: str, tmp
 
     name = f"text:{small_texts.text_network(tmp_path / 'network', length=9, lower=True, prompt='my ')}"
     width = {} if head == "none" else {"embedding_dim": 11 if head == "residual" else 5}
-    values = {"name": name, "pooling": pooling, "head": head, "normalize": head != "linear", **width}
-    model = build(ModelConfig.parse(values, source="settings"), (1,), seed=0).eval()
+    settings = {"name": name, "pooling": pooling, "head": head, "normalize": head != "linear", **width}
+    model = build(ModelConfig.parse(settings, source="settings"), (1,), seed=0).eval()
     assert isinstance(model, TextEmbedder)
     with torch.no_grad():
-        for parameter in model.body[1].parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(1))
+        for values in model.body[1].state_dict().values():
+            values.normal_(generator=torch.Generator().manual_seed(1))
     (tmp_path / "out").mkdir()
     write_sentence_folder(model, tmp_path / "out")
     some = ["card lost", "TOP UP failed", "where is my rent due again and again where is it"]
