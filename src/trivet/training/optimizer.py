@@ -30,8 +30,8 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     times layer_decay^(n - i).
 
     Raises:
-        ValueError: if a backbone has a rate and there is none or its stages are not known, or if no parameter learns and
-            there are steps.
+        ValueError: if a backbone has a rate and there is none or its stages are not known, or if no parameter learns
+            and there are steps.
 
     Source:
         Clark et al., "ELECTRA", ICLR 2020, appendix B; Bao et al., "BEiT", ICLR 2022, for images.
