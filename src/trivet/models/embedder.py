@@ -110,7 +110,7 @@ class Embedder(nn.Module):
         Raises:
             ValueError: if its stages are not known.
         """
-        groups = [[values for module in part for values in module.parameters()] for part in self._stages()]
+        groups = [[values for module in stage for values in module.parameters()] for stage in self._stages()]
         inside = {values for group in groups for values in group}
         later = False
         for values in cast("nn.Sequential", self.body)[0].parameters():

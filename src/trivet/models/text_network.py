@@ -57,11 +57,11 @@ class TextEncoder(nn.Module):
             return ()
         if what == "all":
             return (self.requires_grad_(False),)
-        parts = self.stages()
+        stages = self.stages()
         count = 0 if isinstance(what, str) else what
-        if count >= len(parts):
-            raise ValueError(f"model.freeze must be at most the number of layers, {len(parts) - 1}: got {count}.")
-        return tuple(module.requires_grad_(False) for part in parts[: count + 1] for module in part)
+        if count >= len(stages):
+            raise ValueError(f"model.freeze must be at most the number of layers, {len(stages) - 1}: got {count}.")
+        return tuple(module.requires_grad_(False) for stage in stages[: count + 1] for module in stage)
 
     def stages(self) -> list[list[nn.Module]]:
         """What comes before the layers, such as the embeddings of the tokens, and each layer.
