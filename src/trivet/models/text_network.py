@@ -64,7 +64,7 @@ class TextEncoder(nn.Module):
         return tuple(module.requires_grad_(False) for stage in stages[: count + 1] for module in stage)
 
     def stages(self) -> list[list[nn.Module]]:
-        """What comes before the layers, such as the embeddings of the tokens, and each layer.
+        """Modules before the layers, such as the embeddings of the tokens, and each layer.
 
         Raises:
             ValueError: if there is no list of layers.
