@@ -25,6 +25,7 @@ from trivet.losses.matryoshka import of_batch
 from trivet.models import Embedder, ModelConfig, Tokenize, build, in_unit_range, tokenize_of
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
+from trivet.runtime.cache import cache_limit
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import report
 from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
@@ -297,11 +298,12 @@ def check_before_data(config: RunConfig) -> None:
     Raises:
         ValueError: if they ask for a GPU where torch sees none, for a precision that the device lacks, for measures at
             label levels that are not there, for mined triplets that are not there, or for a network that does not fit
-            the inputs or whose published weights cannot be had.
+            the inputs or whose published weights cannot be had; also as `cache_limit`.
     """
     mined = config.batch.mined
     if mined is not None and not mined.is_file():
         raise ValueError(f"batch.mined must be a file of triplets: {mined} does not exist; check the path.")
+    cache_limit()
     check_precision(config.training.precision, device_of(config.training.accelerator))
     if config.data.label_levels is not None:
         check_levels(config, config.data.label_levels)

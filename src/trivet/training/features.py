@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
 import torch
 from torch import nn
 
 from trivet.datasets import Dataset, Splits
-from trivet.datasets.features import FeatureInputs, loaded_inputs, without_features
+from trivet.datasets.features import FeatureInputs, item_keys, loaded_inputs, without_features
 from trivet.models import Embedder, TextEmbedder
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
+from trivet.training.feature_cache import FeatureCache
 from trivet.training.precision import device_of
 
 
@@ -27,33 +27,35 @@ def uses_features(config: RunConfig) -> bool:
 def with_features(config: RunConfig, splits: Splits, network: Embedder) -> Splits:
     """The splits with features in place of inputs where `uses_features` allows it; else as they were loaded.
 
-    Features are what the encoder gives, before it is brought to length 1, in float32.
+    Features are what the encoder gives, before it is brought to length 1, in float32; `FeatureCache` keeps them.
 
     Args:
         network: with the encoder, on the CPU.
     """
     if not (uses_features(config) and network.on_backbone):
         return without_features(splits)
-    encoder = encoder_fingerprint(network)
-    train = _with_features(splits.train, network, encoder, "train", config)
-    evaluation = {
-        name: _with_features(items, network, encoder, name, config) for name, items in splits.evaluation.items()
-    }
-    return replace(splits, train=train, evaluation=evaluation)
+    encoder, datasets = encoder_fingerprint(network), {"train": splits.train, **splits.evaluation}
+    if any(
+        not (isinstance(items.inputs, FeatureInputs) and items.inputs.encoder == encoder) for items in datasets.values()
+    ):
+        cache, backbone, device = FeatureCache(encoder), network.backbone, device_of(config.training.accelerator)
+        assert backbone is not None
+        backbone.normalize = False
+        backbone.to(device)
+        try:
+            datasets = {name: _with_features(items, name, backbone, cache, encoder) for name, items in datasets.items()}
+        finally:
+            backbone.cpu()
+    train = datasets.pop("train")
+    return replace(splits, train=train, evaluation=datasets)
 
 
-def _with_features(items: Dataset, network: Embedder, encoder: str, split: str, config: RunConfig) -> Dataset:
-    if isinstance(items.inputs, FeatureInputs) and items.inputs.encoder == encoder:
-        return items
-    backbone = network.backbone
-    assert backbone is not None
-    backbone.normalize = False
-    inputs, device = loaded_inputs(items.inputs), device_of(config.training.accelerator)
-    try:
-        features = embed(backbone.to(device), inputs, reporter(f"features of {split}"))
-    finally:
-        backbone.cpu()
-    return replace(items, inputs=FeatureInputs(inputs, features, np.arange(len(items)), encoder))
+def _with_features(items: Dataset, name: str, backbone: Embedder, cache: FeatureCache, encoder: str) -> Dataset:
+    inputs = loaded_inputs(items.inputs)
+    rows = cache.rows(
+        item_keys(inputs), lambda index: embed(backbone, inputs.subset(index)), reporter(f"features of {name}")
+    )
+    return replace(items, inputs=FeatureInputs(inputs, cache.features, rows, encoder))
 
 
 def encoder_fingerprint(network: Embedder) -> str:

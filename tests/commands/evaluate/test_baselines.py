@@ -100,7 +100,7 @@ def test_the_oldest_make_room_and_small_sets_are_not_kept(
     points = raw_inputs(digits.inputs)
     baseline_retrieval(points, digits, NAMES, "cosine", tmp_path)
     (first,) = tmp_path.iterdir()
-    monkeypatch.setattr(baselines, "MOST", 3 * first.stat().st_size // 2)
+    monkeypatch.setenv("TRIVET_CACHE_LIMIT", str(1.5e-9 * first.stat().st_size))
     baseline_retrieval(points + 1, digits, NAMES, "cosine", tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     assert not first.exists()

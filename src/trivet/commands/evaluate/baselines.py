@@ -28,12 +28,12 @@ from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.models import Embedder
+from trivet.runtime.cache import limit_size
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
 from trivet.training.embed_dataset import embed, raw_inputs
 
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
-MOST = 2**28  # bytes of all that is kept: 256 MiB; what was used last stays
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
 ARRAYS = ("values", "classes", "labels", "positives")  # of a `Retrieval`
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a damaged file leads to
@@ -78,7 +78,7 @@ def baseline_retrieval(
     retrieved = retrieve_levels(**arguments, measures=measures, distance=distance)
     with contextlib.suppress(OSError):
         write_atomic(file, _bytes(retrieved))
-        _limit_size(folder, MOST)
+        limit_size(folder)
     return retrieved
 
 
@@ -113,11 +113,3 @@ def _read(file: Path, levels: Sequence[str], task: RetrievalTask) -> dict[str, R
                 **stored, **known | {"measures": tuple(known["measures"])}, task=task, level=number
             )
     return retrieved
-
-
-def _limit_size(folder: Path, most: int) -> None:
-    """Remove what was used longest ago, until so many bytes are left at most."""
-    files = sorted(((file.stat(), file) for file in folder.glob("*.npz")), key=lambda entry: -entry[0].st_mtime_ns)
-    for (_, file), total in zip(files, np.cumsum([stat.st_size for stat, _ in files]).tolist(), strict=True):
-        if total > most:
-            file.unlink(missing_ok=True)
