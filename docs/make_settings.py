@@ -17,7 +17,7 @@ from trivet.datasets import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.models import BackboneConfig, ModelConfig, TextNetworkConfig
+from trivet.models import BackboneConfig, JoinedConfig, ModelConfig, TextNetworkConfig
 from trivet.samplers import BatchConfig
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.config import ChoosingConfig, GuardConfig
@@ -56,6 +56,7 @@ SWEEP = """## [sweep]
 For `trivet sweep` only, see [sweeps.md](sweeps.md).
 """
 
+JOINED = "Several backbones as one, see [networks.md](networks.md#two-networks-joined)."
 TEXTS = "A pretrained network of texts has these too, see [texts.md](texts.md)."
 
 
@@ -137,6 +138,9 @@ def settings() -> str:
             parts.append(f'### name = "text:NAME"\n\n{TEXTS}\n\n{table(TextNetworkConfig, without=shared)}\n')
         if name == "model":
             parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
+            parts.append(
+                f'### name = "joined"\n\n{JOINED}\n\n{table(JoinedConfig, without=ModelConfig.model_fields)}\n'
+            )
     parts.append(losses())
     parts.append(f"{SWEEP}\n{table(SweepConfig)}\n")
     return "\n".join(parts)

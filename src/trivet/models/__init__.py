@@ -3,6 +3,7 @@
 from trivet.models.backbones import BackboneConfig
 from trivet.models.config import ModelConfig
 from trivet.models.embedder import Embedder
+from trivet.models.joined import JoinedConfig
 from trivet.models.networks import build
 from trivet.models.pixels import in_unit_range
 from trivet.models.store import load_model, save
@@ -15,6 +16,7 @@ from trivet.models.tokens import Tokenize, Tokens
 __all__ = [
     "BackboneConfig",
     "Embedder",
+    "JoinedConfig",
     "ModelConfig",
     "TextEmbedder",
     "TextNetworkConfig",

@@ -26,7 +26,7 @@ class ModelConfig(NamedConfig):
 
     Args:
         name: network: "conv2" to "conv4", "mlp", "linear", "residual" or "whitening" from scratch, pretrained
-            "timm:", "torchvision:" or "text:NAME", "python:FILE.py:NAME".
+            "timm:", "torchvision:" or "text:NAME", several backbones "joined", or "python:FILE.py:NAME".
         embedding_dim: length of an embedding: longer where classes are many, shorter to save room.
         normalize: scale each embedding to length 1; false for losses that use its length.
         pretrained: start from published weights, downloaded once: nearly always better for photographs.
@@ -60,7 +60,7 @@ class ModelConfig(NamedConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not is_reference(self.name) and NETWORKS.find(self.name) is None:
-            kinds = ("timm:NAME", "torchvision:NAME", "text:NAME", "python:FILE.py:NAME")
+            kinds = ("joined", "timm:NAME", "torchvision:NAME", "text:NAME", "python:FILE.py:NAME")
             raise ValueError(f"name = {self.name!r} is not a model; {nearest(self.name, [*NAMES, *kinds])}")
         if self.pretrained and not self.is_backbone:
             raise ValueError(

@@ -11,6 +11,7 @@ from trivet.models import backbones, custom
 from trivet.models.config import NAMES, NETWORKS, TEXT, TIMM, TORCHVISION, WIDTHS, ModelConfig, NetworkEntry
 from trivet.models.embedder import Embedder, image_shape
 from trivet.models.heads import HeadName, make_head
+from trivet.models.joined import JoinedConfig, build_joined
 from trivet.models.text_network import build_text
 from trivet.models.text_settings import TextNetworkConfig
 
@@ -72,6 +73,7 @@ NETWORKS.update(
     {
         **dict.fromkeys(NAMES, NetworkEntry(ModelConfig, _build_small)),
         **dict.fromkeys((TIMM, TORCHVISION), NetworkEntry(backbones.BackboneConfig, backbones.build_backbone)),
+        "joined": NetworkEntry(JoinedConfig, build_joined),
         TEXT: NetworkEntry(TextNetworkConfig, build_text),
     }
 )
