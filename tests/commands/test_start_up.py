@@ -70,6 +70,7 @@ CODES = [
         (["simulate"], 2),
         (["simulate", "noise", "--check", "--grid", "11"], 2),
         (["data", "download"], 2),
+        (["cache", "other"], 2),
     )
 ]
 

@@ -33,7 +33,7 @@ def _added() -> Iterator[Table]:
 # In the order in which a user meets them: heading of `trivet --help` -> command -> the module that has a function of
 # that name.
 COMMANDS: Table = {
-    "Start": _modules("demo", "data", "encoders", "init", "settings"),
+    "Start": _modules("demo", "data", "encoders", "init", "settings", "cache"),
     "Train": _modules("forecast", "train", "sweep"),
     "Judge an embedding": _modules("evaluate", "compare", "diagnose", "audit"),
     "Use an embedding": _modules("embed", "index", "search", "mine", "export"),

@@ -7,10 +7,16 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 Subject = Literal["data", "baselines", "encoded", "features"]
-SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+SUBJECTS: dict[Subject, str] = {
+    "data": "data sets",
+    "baselines": "measures of references",
+    "encoded": "vectors of texts",
+    "features": "features of frozen encoders",
+}
+MADE_AGAIN = [name for name in SUBJECTS if name != "data"]  # by computing, and not by fetching or copying
 VARIABLE, LIMIT = "TRIVET_CACHE", "TRIVET_CACHE_LIMIT"
 MOST_GB = 10.0  # of the files of a subject; nothing removes data sets
 

@@ -1,0 +1,1 @@
+"""`trivet cache`: what Trivet keeps to be faster the next time."""
