@@ -82,6 +82,7 @@ def test_a_vision_transformer_learns_its_low_rank_changes_alone(tmp_path: Path) 
     stored = load_model(tmp_path)
     assert stored.state_dict().keys() == plain.state_dict().keys()
     torch.testing.assert_close(stored(IMAGES), expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(model(IMAGES), expected)  # the network in training goes on as it was
 
 
 def test_a_convolutional_network_has_no_layers_for_them() -> None:

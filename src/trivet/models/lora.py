@@ -65,7 +65,10 @@ def merged(model: Network) -> Network:
     if not any(isinstance(module, LowRankChange) for module in model.modules()):
         return model
     model = copy.deepcopy(model)
-    for module in list(model.modules()):
-        if parametrize.is_parametrized(module, "weight"):
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
+            # Not remove_parametrizations: it takes the weight from the class, which copies of a network share.
+            plain = nn.Linear(module.in_features, module.out_features, bias=False, device="meta")
+            plain.weight, plain.bias = nn.Parameter(module.weight.detach()), module.bias
+            model.set_submodule(name, plain.train(module.training))
     return model
