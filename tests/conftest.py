@@ -24,7 +24,7 @@ FEW = 500
 collect_ignore = ["pretended_device_worker.py"]  # a program, which finds its imports beside it
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
-settings.register_profile("nightly", max_examples=250)  # of 100
+settings.register_profile("nightly", max_examples=500)  # of 100
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,9 +64,12 @@ def ended_at(moment: int, end: End, work: Callable[[], None]) -> bool:
     os._exit(REACHED if seen >= moment else 0)
 
 
-def every_moment(end: End, work: Callable[[], None], prepare: Callable[[], None]) -> Iterator[int]:
-    """Prepare, end the work at its first, second, ... change, and let the caller look, until it is no longer ended."""
-    for moment in range(1, 2000):
+def every_moment(end: End, work: Callable[[], None], prepare: Callable[[], None], *, each: int = 1) -> Iterator[int]:
+    """Prepare, end the work at its first, second, ... change, and let the caller look, until it is no longer ended.
+
+    With `each`, at the first and at each so many further.
+    """
+    for moment in range(1, 2000, each):
         prepare()
         if not ended_at(moment, end, work):
             return

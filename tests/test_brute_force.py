@@ -54,9 +54,9 @@ HALVES = [list(signs) for signs in itertools.product([-0.5, 0.5], repeat=4)]
 
 
 def generated(number: int) -> settings:
-    """As many examples, the same in every run; more with a profile that asks for more than hypothesis's 100."""
+    """Half as many examples, the same in every run; more with a profile that asks for more than hypothesis's 100."""
     slow = [HealthCheck.too_slow]  # on a busy machine
-    number = number * settings.default.max_examples // 100
+    number = number * settings.default.max_examples // 200
     return settings(max_examples=number, deadline=None, derandomize=True, suppress_health_check=slow)
 
 

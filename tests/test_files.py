@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.ended import End, ended_at, every_moment
+from tests.nightly import sampled
 
 from trivet.io.atomic_files import (
     atomic_file,
@@ -225,10 +226,13 @@ def _shared(path: Path) -> None:
         (path / "mark").touch()
 
 
+@pytest.mark.parametrize("each", sampled([3, 1], 2))  # lines
 @pytest.mark.parametrize("work", [_built, _filled, _in_parts, _claimed, _shared])
-def test_ctrl_c_at_any_line_leaves_no_lock_and_no_empty_folder(work: Callable[[Path], None], tmp_path: Path) -> None:
+def test_ctrl_c_at_any_line_leaves_no_lock_and_no_empty_folder(
+    work: Callable[[Path], None], each: int, tmp_path: Path
+) -> None:
     path, moments = tmp_path / "out", 0
-    for moment in every_moment("signalled", lambda: work(path), lambda: clean(path)):
+    for moment in every_moment("signalled", lambda: work(path), lambda: clean(path), each=each):
         moments = moment
         left = {item.name for item in tmp_path.iterdir()}
         finished = (tmp_path / ".out.trivet-parts" / "first").exists()  # parts stay, to be gone on with

@@ -1,11 +1,13 @@
 """Processes that run the same checks side by side, and report which failed.
 
 A module of checks is a program: it is started once, loads torch once, and forks a process for each rank of each crew.
+Where a check compares many choices, it takes some of them each time, and all of them nightly, in another program.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import json
 import multiprocessing
 import os
@@ -21,6 +23,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 PATIENCE = timedelta(seconds=20)
+THOROUGH = "TRIVET_TESTS_THOROUGH"  # in the environment of a program that takes all choices
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,17 @@ def message(call: Callable[[], object], kind: type[Exception] = ValueError) -> s
     return str(caught)
 
 
-def start(program: Path, folder: Path) -> None:
+def thorough() -> bool:
+    return THOROUGH in os.environ
+
+
+def start(program: Path, folder: Path, *, nightly: bool = False) -> None:
     """Start a module of checks as a program, and wait for it; what it prints goes to `output.txt`."""
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (folder / "output.txt").open("w") as output:
         subprocess.run(
             [sys.executable, str(program), str(folder)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | ({THOROUGH: "1"} if nightly else {}),
             stdout=output,
             stderr=subprocess.STDOUT,
             timeout=240,
@@ -86,6 +93,7 @@ def start(program: Path, folder: Path) -> None:
 
 def run(folder: Path, *sizes: int) -> None:
     """The program: crews of these sizes, one after the other, each with a folder of its own."""
+    importlib.import_module("torch._dynamo")  # optimizers and DDP load it at their first use: once, not in each process
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     fork = multiprocessing.get_context("fork")
     for size in sizes:

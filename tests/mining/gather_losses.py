@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from tests.every_loss import EVERY_LOSS, PROXIES
-from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message
+from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message, thorough
 from torch import Tensor, nn
 
 import trivet
@@ -222,10 +222,11 @@ def compare(
 def in_turn(crew: Crew, choices: Sequence[Options], references: bool = True) -> Iterator[tuple[Options, Case]]:
     """The choices in turn with and without ids and references, in blocks, in single and in double precision.
 
-    Four processes, which take longer, get every third choice.
+    Four processes, which take longer, get every third choice; each time half of these are taken, nightly all.
     """
+    stride = (crew.size - 1) * (1 if thorough() else 2)
     ways = cycle(product([False, True], [False, True] if references else [False], [None, 3], TOLERANCE))
-    for options, (ids, further, block_size, dtype) in zip(choices[:: crew.size - 1], ways, strict=False):
+    for options, (ids, further, block_size, dtype) in zip(choices[::stride], ways, strict=False):
         yield options, Case(COUNTS[: crew.size], dtype, ids, further, block_size)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,20 +28,25 @@ class Reports(NamedTuple):
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Reports:
     """The processes are started once for all tests, also where these are shared out by xdist."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "gather"
+    processes, nightly = request.param
+    folder = (base if worker_id == "master" else base.parent) / ("thorough-gather" if nightly else "gather")
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
-            start(Path(gather_worker.__file__), folder)
-    files = folder.glob(f"{request.param}/*.jsonl")
+            start(Path(gather_worker.__file__), folder, nightly=nightly)
+    files = folder.glob(f"{processes}/*.jsonl")
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     errors = {(line["check"], line["rank"]): line["error"] for line in lines}
-    return Reports(request.param, errors, (folder / "output.txt").read_text()[-3000:])
+    return Reports(processes, errors, (folder / "output.txt").read_text()[-3000:])
 
 
 @pytest.mark.parametrize(
     ("reports", "name"),
-    [(processes, name) for processes in (2, 4) for name in checks(processes, package="tests.mining")],
+    [
+        pytest.param((processes, nightly), name, id=f"{processes}-{name}", marks=[pytest.mark.nightly] * nightly)
+        for nightly, processes in product((False, True), (2, 4))
+        for name in checks(processes, package="tests.mining")
+    ],
     indirect=["reports"],
 )
 def test_in_several_processes(reports: Reports, name: str) -> None:

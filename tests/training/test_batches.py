@@ -14,6 +14,8 @@ from trivet.reports.run_record import CoverageRecord
 from trivet.training.components import Components
 from trivet.training.config import RunConfig
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 SETTINGS: dict[str, Any] = {
     "data": {"name": "digits", "level": "digit"},
     "model": {"name": "mlp", "width": 16, "embedding_dim": 8},

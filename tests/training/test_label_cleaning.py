@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ from trivet.training.checkpoint import step_of
 from trivet.training.label_cleaning import CleaningConfig, CleaningState, LabelCleaning
 from trivet.training.run_folder import RECORD, RunFolder
 from trivet.training.trainer import Trainer
-
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,
@@ -67,6 +66,18 @@ def measured(
 def state_of(cleaning: LabelCleaning) -> CleaningState:
     """As a checkpoint gives it back."""
     return CleaningState.read(json.loads(json.dumps(cleaning.state().as_json())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unevaluated() -> Iterator[None]:
+    """Runs end with their model and their record: the rest of an evaluation takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("train.run", "evaluate.trained_model"):
+            patch.setattr(
+                f"trivet.commands.{module}.write_evaluation",
+                lambda run, record, *_, **__: run.write_record(record) or record,
+            )
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -253,7 +253,7 @@ class ProductGradients:
         if covers_all and self._products.within and self._learned == right.shape[0]:
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
-            self._of_left = grad.T.contiguous().add_(grad) @ right
+            self._of_left = grad.T.clone(memory_format=torch.contiguous_format).add_(grad) @ right
             return
         if covers_all:
             self._of_left = grad @ right

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 from tests.made_runs import make_run
+from tests.nightly import sampled
 
 import trivet
 from trivet.collapse.probe import ProbeTracker
@@ -81,7 +82,7 @@ def test_a_verdict_is_the_same_wherever_it_is_shown(fate: str, tmp_path: Path, r
     assert all(kind.replace("-", " ") in text for kind in kinds)
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("fate", sampled(FATES, 3))
 def test_runs_comparisons_and_the_monitor_show_the_outcome(
     fate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
