@@ -14,6 +14,7 @@ from tests.small_texts import text_network, texts_file
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import resume, train
 from trivet.datasets.features import FeatureInputs, loaded_inputs
+from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.models import load_model
 from trivet.reports.run_record import RunRecord
 from trivet.training import features
@@ -119,5 +120,6 @@ def test_an_encoder_as_it_is_is_a_run_like_others(tmp_path: Path) -> None:
     assert first == reference
     assert measured(resume(tmp_path / "run")) == measured(record)
     assert measured(evaluate_run(tmp_path / "run")) == measured(record)
+    check_outputs([OutputFolder("--output", tmp_path / "run", RUN_FOLDER)], [])  # --force may replace it
     with pytest.raises(ValueError, match=r"leaves nothing to train: .* set training\.steps = 0"):
         settings(tmp_path, "texts", model={"head": "none", "embedding_dim": 0})

@@ -26,9 +26,9 @@ STATE, SPLITS_FILE = "state.json", "dataset_dict.json"  # of a Hugging Face data
 RUN_FOLDER = (
     "checkpoints/step-*.safetensors",
     *(
-        f"{model}/model.{ending}"
+        f"{model}/{file}"
         for model in ("model", "model-last", "model-best")
-        for ending in ("safetensors", "json")
+        for file in ("model.safetensors", "model.json", "transformer.json", "tokenizer.json")
     ),
     "embeddings/*.parquet",
     "logs/loggers.json",
