@@ -54,13 +54,16 @@ def computed(keys: list[bytes], encoder: str = "a") -> list[int]:
     return sorted(network.computed)
 
 
-def test_only_what_is_new_is_computed(folder: Path) -> None:
+def test_only_what_is_new_is_computed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert computed(KEYS[:6]) == [0, 1, 2, 3, 4, 5]
     assert computed([KEYS[4], KEYS[2], KEYS[4]]) == []
     assert computed([KEYS[7], *KEYS[:7], KEYS[7]]) == [6, 7]
     assert computed(KEYS[:2], encoder="b") == [0, 1]
     assert len([*folder.rglob("*.npy")]) == 4
     assert not [*folder.rglob(".*")]
+    monkeypatch.setattr(feature_cache, "SHARDS", 1)
+    assert computed(KEYS, encoder="c") == [*range(10)]
+    assert len([*(folder / "c").iterdir()]) == 1
 
 
 def test_finished_shards_survive_a_kill_and_damaged_ones_are_computed_again(folder: Path) -> None:

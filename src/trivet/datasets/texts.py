@@ -20,7 +20,7 @@ from trivet.datasets.vectors import VectorInputs, dataset_of
 from trivet.io.atomic_files import atomic_file
 from trivet.io.read_embeddings import TEXT, read_texts
 from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
-from trivet.runtime.cache import cache_folder
+from trivet.runtime.cache import cache_folder, limit_size
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter
 
@@ -194,8 +194,10 @@ def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -
         if len(cached) == len(texts):
             return cached
     vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
-    with contextlib.suppress(OSError), atomic_file(file) as partial, partial.open("wb") as sink:  # else made next time
-        np.save(sink, vectors)
+    with contextlib.suppress(OSError):  # else made next time
+        with atomic_file(file) as unfinished, unfinished.open("wb") as sink:
+            np.save(sink, vectors)
+        limit_size(file.parent)
     return vectors
 
 

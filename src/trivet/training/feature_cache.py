@@ -23,7 +23,8 @@ from trivet.io.atomic_files import atomic_file, claimed
 from trivet.runtime.cache import cache_folder, limit_size
 from trivet.runtime.fingerprint import fingerprint
 
-SHARD = 1024  # items: what is lost at most when a process is killed
+SHARD = 1024  # items of one, which are lost where a process is killed
+SHARDS = 64  # at most of the items of a call: larger ones, as a process may open so many files
 KEY = 16  # bytes
 WAIT = 0.2  # seconds between two looks at what another process computes
 log = logging.getLogger("trivet")
@@ -90,7 +91,8 @@ class FeatureCache:
         """
         first = {key: position for position, key in reversed([*enumerate(keys)]) if key not in self._rows}
         missing = np.sort(np.fromiter(first.values(), np.int64, len(first)))
-        shards = deque(np.split(missing, range(SHARD, len(missing), SHARD)) if len(missing) else [])
+        size = max(SHARD, -(-len(missing) // SHARDS))
+        shards = deque(np.split(missing, range(size, len(missing), size)) if len(missing) else [])
         done = waits = 0
         while shards:
             positions = shards.popleft()

@@ -199,10 +199,12 @@ def _run_items(request: AuditOptions) -> Items:
         if typical < folds * FEW:
             few = counted(typical // folds, "item")
             doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
-        from trivet.training.components import trained_on
+        from trivet.training.components import begun, trained_on
+        from trivet.training.features import uses_features
 
-        network = partial(trained_on, config, splits)
-        embeddings, fold = out_of_fold(splits, network, folds, needed_classes=config.batch.needed_classes, seed=seed)
+        items = begun(config, splits)[1] if uses_features(config) else splits  # features are the same in each fold
+        network = partial(trained_on, config, items)
+        embeddings, fold = out_of_fold(items, network, folds, needed_classes=config.batch.needed_classes, seed=seed)
         raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=seed)
         if raw is not None:
             embeddings, fold = raw, None
