@@ -107,6 +107,8 @@ def audited(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 class Shifted(torch.nn.Module):
     """The first 8 pixels, plus a number."""
 
+    device = torch.device("cpu")
+
     def __init__(self, number: float) -> None:
         super().__init__()
         self.number = torch.nn.Parameter(torch.tensor(float(number)))
