@@ -38,6 +38,10 @@ def settings(folder: Path, kind: str, **sections: dict[str, Any]) -> RunConfig:
     data |= {"image_size": 16, "split": "class-disjoint"}
     model: dict[str, Any] = {"name": "timm:resnet10t", "freeze": "all", "head": "residual", "normalize": False}
     model |= {"embedding_dim": 16}
+    if kind == "joined":
+        names = [model.pop("name"), "timm:test_vit"]
+        data["image_size"] = 32
+        model |= {"name": "joined", "members": [{"name": name} for name in names]}
     if kind == "texts":
         data = {"name": "texts", "path": str(texts_file(folder / "texts.csv"))}
         model |= {"name": f"text:{text_network(folder / 'network', length=9)}", "embedding_dim": 4}
@@ -82,7 +86,7 @@ def test_a_run_on_features_is_that_on_the_inputs(kind: str, tmp_path: Path, monk
         torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["texts", "images"])
+@pytest.mark.parametrize("kind", ["texts", "images", "joined"])
 def test_features_stand_for_the_inputs_and_show_them(kind: str, tmp_path: Path) -> None:
     config = settings(tmp_path, kind)
     loaded = load_splits(config, None)
@@ -91,7 +95,7 @@ def test_features_stand_for_the_inputs_and_show_them(kind: str, tmp_path: Path) 
     items, plain = splits.train.subset(some), loaded.train.subset(some)
     assert isinstance(items.inputs, FeatureInputs)
     assert items.inputs.shape == plain.inputs.shape
-    assert items.inputs.batch(np.arange(2)).shape == (2, 8 if kind == "texts" else 512)
+    assert items.inputs.batch(np.arange(2)).shape == (2, {"texts": 8, "images": 512, "joined": 576}[kind])
     assert loaded_inputs(items.inputs).batch(np.arange(2)).equal(plain.inputs.batch(np.arange(2)))
     assert str(items.show(1)) == str(plain.show(1)) or items.show(1) == plain.show(1)
     np.testing.assert_array_equal(raw_inputs(items.inputs), raw_inputs(plain.inputs))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 
-from trivet.datasets import Dataset, Splits
-from trivet.datasets.features import FeatureInputs, item_keys, loaded_inputs, without_features
+from trivet.datasets import Inputs, Splits
+from trivet.datasets.features import FeatureInputs, Rows, item_keys, loaded_inputs, without_features
+from trivet.distances import unit_rows
 from trivet.models import Embedder, TextEmbedder
+from trivet.models.joined import Joined
+from trivet.runtime.arrays import Integers
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import reporter
 from trivet.training.config import RunConfig
@@ -38,24 +43,71 @@ def with_features(config: RunConfig, splits: Splits, network: Embedder) -> Split
     if any(
         not (isinstance(items.inputs, FeatureInputs) and items.inputs.encoder == encoder) for items in datasets.values()
     ):
-        cache, backbone, device = FeatureCache(encoder), network.backbone, device_of(config.training.accelerator)
-        assert backbone is not None
-        backbone.normalize = False
-        backbone.to(device)
-        try:
-            datasets = {name: _with_features(items, name, backbone, cache, encoder) for name, items in datasets.items()}
-        finally:
-            backbone.cpu()
+        inputs = {name: loaded_inputs(items.inputs) for name, items in datasets.items()}
+        keys, device = {name: item_keys(each) for name, each in inputs.items()}, device_of(config.training.accelerator)
+        members = [_features(member, inputs, keys, device) for member in _members(network)]
+        datasets = {
+            name: replace(
+                items, inputs=FeatureInputs(inputs[name], *_joined([each[name] for each in members]), encoder)
+            )
+            for name, items in datasets.items()
+        }
     train = datasets.pop("train")
     return replace(splits, train=train, evaluation=datasets)
 
 
-def _with_features(items: Dataset, name: str, backbone: Embedder, cache: FeatureCache, encoder: str) -> Dataset:
-    inputs = loaded_inputs(items.inputs)
-    rows = cache.rows(
-        item_keys(inputs), lambda index: embed(backbone, inputs.subset(index)), reporter(f"features of {name}")
-    )
-    return replace(items, inputs=FeatureInputs(inputs, cache.features, rows, encoder))
+def _members(network: Embedder) -> list[Embedder]:
+    """The networks whose features are joined; a single one is that network."""
+    encoder = cast("nn.Sequential", network.body)[0]
+    if not isinstance(encoder, Joined):
+        return [network]
+    members = cast("list[Embedder]", [*encoder.members])
+    for member in members:
+        member.resize = network.resize
+    return members
+
+
+def _features(
+    network: Embedder, inputs: Mapping[str, Inputs], keys: Mapping[str, Sequence[bytes]], device: torch.device
+) -> dict[str, tuple[Rows, Integers]]:
+    """The features of each split, of all and the rows that are its own."""
+    cache, backbone = FeatureCache(encoder_fingerprint(network)), network.backbone
+    assert backbone is not None
+    backbone.normalize = False
+    backbone.to(device)
+
+    def of_split(name: str) -> Integers:
+        of_items = inputs[name]
+        return cache.rows(
+            keys[name], lambda index: embed(backbone, of_items.subset(index)), reporter(f"features of {name}")
+        )
+
+    try:
+        return {name: (cache.features, of_split(name)) for name in inputs}
+    finally:
+        backbone.cpu()
+
+
+def _joined(members: Sequence[tuple[Rows, Integers]]) -> tuple[Rows, Integers]:
+    """The features of one encoder, or those of several as `Joined` has them, and their rows."""
+    if len(members) == 1:
+        return members[0]
+    return JoinedRows(members), np.arange(len(members[0][1]))
+
+
+class JoinedRows:
+    """Features `(N, F_1 + ... + F_n)` of N items: those of each encoder, of length 1, beside each other.
+
+    Args:
+        members: the features `(M, F_i)` of an encoder, and the rows `(N,)` that are those of the items.
+    """
+
+    def __init__(self, members: Sequence[tuple[Rows, Integers]]) -> None:
+        self._members = members
+
+    def __getitem__(self, index: Integers) -> np.ndarray:
+        rows = [unit_rows(torch.from_numpy(features[rows[index]])) for features, rows in self._members]
+        return torch.cat(rows, dim=1).numpy()
 
 
 def encoder_fingerprint(network: Embedder) -> str:
