@@ -18,7 +18,6 @@ from pydantic_core import to_jsonable_python
 from tests.training.runs import record_of, write_vectors
 
 from trivet.commands.evaluate.trained_model import evaluate_run
-from trivet.commands.train.printing import print_run
 from trivet.commands.train.record import RunSummary
 from trivet.commands.train.run import train
 from trivet.label_noise import loss_picks
@@ -158,11 +157,10 @@ def test_prefixes_are_evaluated_again(finished: Path, tmp_path: Path) -> None:
     assert to_jsonable_python(prefixes, by_alias=True) == record_of(finished)["prefixes"]
 
 
-def test_the_console_and_the_json_show_prefixes(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_and_the_json_show_prefixes(finished: Path) -> None:
     found = RunFolder(finished).record()
     assert found is not None
-    print_run(found, finished)
-    out = capsys.readouterr().out
+    page = (finished / "report.html").read_text()
     for name in ("trained, first 2", "trained, first 4", "untrained network, first", "raw inputs, first 4"):
-        assert name in out
+        assert name in page
     assert RunSummary.of(found, finished).prefixes == found.prefixes
