@@ -156,7 +156,7 @@ def test_a_run_of_which_nobody_can_be_found_says_why(
     said = " ".join(out.split())
     assert code == 0
     assert "Warning: seen: label: none of the 60 queries has anything to find" in said
-    assert "Nothing can be found, whatever the embedding: seen by label" in said
+    assert "Nothing can be found on known classes (seen by label), whatever the embedding" in said
     assert "No better than chance" not in said
     assert "have the query&#39;s camera" in Path("run/report.html").read_text()
 

@@ -133,7 +133,7 @@ def test_the_command_says_the_result_first(
     try:
         code, printed, _ = run_command("sweep", "--join", str(folder))
         assert code == 0
-        assert printed.startswith(record["helped"][0]["text"][:20])
+        assert printed.startswith(record["helped"][0]["text"][:20].replace("\u00a0", " "))
         assert printed.index("map@r on validation") < printed.index("trial 2 failed: ") < printed.index("Report: ")
         code, printed, _ = run_command("sweep", "--join", str(folder), "--json")
         assert (code, json.loads(printed)["best"]) == (0, record["best"])
