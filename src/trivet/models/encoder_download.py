@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from trivet.models.encoder_weights import WEIGHTS, cached, usable
+from trivet.models.encoder_weights import WEIGHTS, cached
 from trivet.models.encoders import Encoder
 from trivet.models.text_folder import SKIPPED_FILES, TEXT_FILES, briefly
 
@@ -112,7 +112,8 @@ def download(entry: PublishedEncoder) -> Path:
 
 
 def _check_licence(encoder: Encoder, licence: str, accepted: Collection[str]) -> None:
-    if not usable(replace(encoder, licence=licence), accepted):
+    """ValueError unless the licence allows any use, or was accepted, by the encoder's name or its own."""
+    if not (replace(encoder, licence=licence).commercial or encoder.name in accepted or licence in accepted):
         raise ValueError(
             f"the licence of {encoder.name}, {licence}, forbids commercial use: accept it with "
             f"--accept-licence {encoder.name}, or use another encoder."

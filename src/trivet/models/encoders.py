@@ -260,12 +260,10 @@ def encoder_named(name: str, kind: EncoderKind) -> Encoder:
         entry = Encoder(name.removeprefix(TORCHVISION), "images", name)
     elif entry is None and name.startswith(TEXT):
         entry = Encoder(name.removeprefix(TEXT).rstrip("/").rpartition("/")[2], "texts", name)
-    elif entry is None and name.startswith("python:"):
-        return Encoder(name.rpartition(":")[2], kind, name)
     if entry is None:
         names = ", ".join(entry.name for entry in CATALOGUE if entry.kind == kind)
-        other = "timm:NAME or torchvision:NAME" if kind == "images" else "text:FOLDER"
-        raise ValueError(f"an encoder of {kind} must be one of {names}, {other}, or python:FILE.py:NAME: got {name!r}.")
+        other = "timm:NAME, torchvision:NAME" if kind == "images" else "text:NAME"
+        raise ValueError(f"an encoder of {kind} must be one of {names}, {other}: got {name!r}.")
     if entry.kind != kind:
         raise ValueError(f"an encoder must take what the data are, {kind}: {name} embeds {entry.kind}; leave it out.")
     return entry

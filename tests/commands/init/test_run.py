@@ -353,11 +353,26 @@ def test_a_pretrained_network_is_chosen_where_its_weights_are(monkeypatch: pytes
     path = Path(folder_of_classes())
     assert propose(path).values["model"]["name"] == "conv2"
     ready = EncoderAtHand(CATALOGUE[1], {"name": CATALOGUE[1].network, "weights": "here.safetensors"})
-    monkeypatch.setattr(init, "at_hand", lambda kind: [ready])
+    monkeypatch.setattr(init, "at_hand", lambda kind, weights: [ready])
     monkeypatch.setattr(init, "check_before_data", lambda settings: None)  # which would load the weights
     values = propose(path).values
     assert values["model"] == {"name": "timm:resnet50.a1_in1k", "weights": "here.safetensors", "embedding_dim": 128}
     assert values["training"]["optimizer"] == "adamw"
+
+
+def test_weights_of_ones_own_come_first_and_images_are_cut_into_whole_squares(
+    run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder_of_classes()
+    monkeypatch.setattr(init, "check_before_data", lambda settings: None)  # which would load the weights
+    Path("dino.pt").touch()
+    run_command("init", path, "--weights", "dinov2-vits14=dino.pt")
+    values = tomllib.loads(Path("trivet.toml").read_text())
+    assert values["model"]["weights"] == str(Path("dino.pt").resolve())
+    side = values["data"]["image_size"]  # the images have 12 pixels
+    assert side % 14 == 0
+    assert "--weights must be NAME=FILE" in run_command("init", path, "--force", "--weights", "dino.pt")[2]
+    assert "--weights is for images" in run_command("init", npz(), "--force", "--weights", "resnet50=dino.pt")[2]
 
 
 def test_copies_and_columns_that_say_the_same_are_seen() -> None:

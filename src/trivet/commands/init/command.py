@@ -49,6 +49,14 @@ def init(
         str | None,
         typer.Option(help="For texts: the sentence-transformers model that makes the vectors, by name or folder."),
     ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="For images: the pretrained network to begin from, by its name in trivet encoders or timm:NAME, and "
+            "the file or folder of its weights. Default: one of trivet encoders that is on this machine.",
+        ),
+    ] = None,
     table: Table = None,
     embedding: EmbeddingColumn = None,
     codes: VectorCodes = None,
@@ -68,6 +76,14 @@ def init(
     """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
     check_written(context, recognised={"output": begins(INIT_START.encode())})
     default_schema = output.parent / SCHEMA
+    files = {}
+    for option in weights or []:
+        name, equals, file = option.rpartition("=")
+        if not equals:
+            raise ValueError(
+                f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
+            )
+        files[name] = Path(file)
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
@@ -77,6 +93,7 @@ def init(
             labels=labels,
             text=text,
             encoder=encoder,
+            weights=files,
             choice=choice,
             skip_empty=skip_empty,
             data_root=data_root,

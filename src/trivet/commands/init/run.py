@@ -78,6 +78,7 @@ def propose(
     labels: Sequence[str] | None = None,
     text: str | None = None,
     encoder: str | None = None,
+    weights: Mapping[str, Path] | None = None,
     choice: VectorChoice = NO_CHOICE,
     skip_empty: bool = False,
     data_root: Path | None = None,
@@ -87,10 +88,13 @@ def propose(
     Args:
         path, labels, text, choice, skip_empty: see `detect`.
         encoder: of texts, a sentence-transformers model, by name or folder.
+        weights: of images, see `at_hand`.
     """
     detected = detect(path, labels, text, choice, skip_empty=skip_empty, root=data_root)
     if encoder is not None and detected.kind != "texts":
         raise ValueError(f"--encoder makes vectors of texts: {path} holds {_kind_name(detected)}; leave it out.")
+    if weights and detected.images is None:
+        raise ValueError(f"--weights is for images: {path} holds {_kind_name(detected)}; leave it out.")
     sizes = detected.sizes(detected.main)
     findings = [*_findings(detected, path), *detected.notes]
     proposal = Proposal(detected.kind, findings, detected.items, len(sizes), {"data": dict(detected.data)})
@@ -106,7 +110,7 @@ def propose(
     split, why = _split(detected, sizes)
     proposal.put("data", {"split": split}, why)
     if detected.images is not None:
-        splits = _propose_for_images(proposal, detected, detected.images)
+        splits = _propose_for_images(proposal, detected, detected.images, weights)
     else:
         if detected.kind == "texts":
             _put_encoder(proposal, encoder)
@@ -287,10 +291,12 @@ def _propose_for_vectors(proposal: Proposal, data_root: Path | None) -> Splits:
     return splits
 
 
-def _propose_for_images(proposal: Proposal, detected: DetectedData, images: Images) -> Splits:
+def _propose_for_images(
+    proposal: Proposal, detected: DetectedData, images: Images, weights: Mapping[str, Path] | None
+) -> Splits:
     """A pretrained network where one is at hand, else a small one."""
     assert detected.listing is not None
-    backbone = None if images.grey else next(iter(at_hand("images")), None)
+    backbone = next(iter(at_hand("images", weights)), None) if weights or not images.grey else None
     _put_images(proposal, images, backbone)
     config = DataConfig.parse(proposal.values["data"], source="data")
     assert isinstance(config, ImageFilesConfig)
@@ -339,12 +345,14 @@ def _put_images(proposal: Proposal, images: Images, backbone: EncoderAtHand | No
     """Size, colours and changes of the images."""
     sides = np.median(images.sides, axis=0)
     most = SIDE if backbone is None else TUNED_SIDES[torch.cuda.is_available()]
-    short = int(min(most, max(8, sides.min())))
+    short, step = int(min(most, max(8, sides.min()))), 8
+    if backbone is not None and backbone.encoder.patch > 1:  # which cuts images into whole squares
+        short, step = backbone.encoder.image_size(short), backbone.encoder.patch
     size: int | list[int] = short
     why = "larger ones show more and take longer" if sides.min() > short else "as the images have"
     ratio = float(sides[0] / sides[1])
     if max(ratio, 1 / ratio) >= LONG:
-        long = 8 * round(short * min(3.0, max(ratio, 1 / ratio)) / 8)
+        long = step * round(short * min(3.0, max(ratio, 1 / ratio)) / step)
         size = [long, short] if ratio > 1 else [short, long]
         shape = "longer than wide" if ratio > 1 else "wider than high"
         why = f"height and width, as most images are so much {shape}"
@@ -371,7 +379,7 @@ def _put_network(proposal: Proposal, backbone: EncoderAtHand | None) -> None:
     name = "mlp" if side < 8 else "conv2" if side < 16 else "conv3" if side <= 32 else "conv4"
     why = (
         f"from nothing. Pretrained is nearly always better, at {TUNED_SIDES[0]} pixels or more: trivet encoders "
-        "--download efficientnet-lite0 fetches weights once, weights = FILE has them: docs/networks.md"
+        "--download efficientnet-lite0 fetches weights once, --weights NAME=FILE has them: docs/networks.md"
     )
     proposal.put("model", {"name": name, "embedding_dim": 64}, why)
 
