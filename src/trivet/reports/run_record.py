@@ -124,6 +124,34 @@ class AtPrefix(Record):
     comparisons: dict[str, list[RecallComparison]] = {}
 
 
+class EmbeddingSize(Record):
+    """A shorter form of each embedding: how many numbers, stored as which kind, and its loss of recall@1."""
+
+    numbers: int
+    kind: str
+    bytes: int
+    recall: Number | None = Field(None, alias="recall@1")
+    map_at_r: Number | None = Field(None, alias="map@r")
+    difference: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+
+
+def as_good(size: EmbeddingSize) -> bool:
+    """True if less than half a point of recall@1 is lost."""
+    return size.difference is not None and size.difference > -0.005
+
+
+class EmbeddingSizes(Record):
+    """Shorter forms of the embeddings of a split, the longest first; `prefixes`: by their first numbers, not by PCA."""
+
+    split: str = ""
+    level: str = ""
+    queries: int | None = None
+    prefixes: bool = False
+    sizes: list[EmbeddingSize] = []
+
+
 class CollapseIndex(Record):
     """The distance of fine classes inside coarse ones, beside that of these."""
 
@@ -195,6 +223,7 @@ class RunRecord(StampedRecord):
     comparisons: dict[str, dict[str, list[RecallComparison]]] = {}
     chosen_comparisons: dict[str, dict[str, list[ChosenCompared]]] = {}
     prefixes: dict[str, list[AtPrefix]] = {}
+    sizes: EmbeddingSizes | None = None
     collapse: dict[str, CollapseIndex] = {}
     maps: dict[str, PlaneMap] = {}
     scatter: dict[str, dict[str, ScatterRecord]] = {}

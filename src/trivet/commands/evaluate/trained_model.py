@@ -18,6 +18,7 @@ from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_leve
 from trivet.commands.diagnose.run import diagnosis_section
 from trivet.commands.displayed_items import dataset_items, nearest_items, retrievable
 from trivet.commands.evaluate.baselines import baseline_retrieval, run_references
+from trivet.commands.evaluate.embedding_sizes import embedding_sizes
 from trivet.commands.train.page import write_run_report
 from trivet.datasets import Dataset, Splits
 from trivet.distances import unit_rows
@@ -32,7 +33,7 @@ from trivet.reports.shared_records import Gallery, QueryRecord, ScatterRecord
 from trivet.runtime.cache import cache_folder
 from trivet.runtime.progress import reporter, show_progress, steps, work
 from trivet.training.checkpoint import trained_to_the_end
-from trivet.training.checkpoint_selection import RECALL, monitored_split
+from trivet.training.checkpoint_selection import RECALL, monitored_split, selection_split
 from trivet.training.class_sample import map_sample
 from trivet.training.components import Components, begun, in_steps, load_splits
 from trivet.training.config import EvaluationConfig
@@ -100,17 +101,20 @@ def write_evaluation(
 ) -> RunRecord:
     """Evaluate a trained network and write embeddings, record and report; returns the record."""
     config, level = run.config(), splits.level
-    record = record.model_copy(update={name: {} for name in MEASURED})
+    record = record.model_copy(update={**{name: {} for name in MEASURED}, "sizes": None})
     trained = splits.train.subset(some_items(splits.train, seed=config.seed))
     datasets = {"train": trained, **splits.evaluation}
     model, cache = model.cpu(), cache_folder("baselines")
     diagnosed: dict[str, DiagnosisSection] = {}
+    main = next((name for name in splits.evaluation if name != selection_split(splits)), None)
     began = time.perf_counter()
     for name, dataset in steps(datasets.items(), "evaluation"):
         embeddings = embed(model, dataset.inputs, reporter(f"embedding {name}"))
         if dataset is trained and not np.isfinite(embeddings).all():
             record.warnings.append("The embeddings are not finite, so nothing was evaluated.")
             return _written(run, record)
+        if dataset is trained:
+            of_training = embeddings
         file = run.path / "embeddings" / f"{name}.parquet"
         columns = item_columns([dataset])
         write_embeddings(file, embeddings, dataset.ids, columns, levels=dataset.labels, model=model_hash(run))
@@ -133,6 +137,19 @@ def write_evaluation(
             )
         if len(np.unique(dataset.labels[level])) < 2:  # a single class has nothing to collapse into
             continue
+        if name == main:
+            record.sizes = embedding_sizes(
+                embeddings,
+                dataset,
+                of_training,
+                split=name,
+                level=level,
+                prefixes=config.loss.lengths(embeddings.shape[1])[:-1],
+                normalize=config.model.normalize,
+                distance=config.evaluation.distance,
+                known_classes=level in trained_levels(dataset, splits.train),
+                seed=config.seed,
+            )
         rows, count = some_items(dataset, seed=config.seed), len(splits.train if dataset is trained else dataset)
         known = {key: every[rows] for key, every in references.items()}
         subject = of_dataset(run, name, dataset.subset(rows), level, embeddings[rows], known, train=splits.train)

@@ -11,7 +11,7 @@ from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.measures import EVALUATION, SAMPLED, measure_key, named
 from trivet.reports.page import number, percent, points
-from trivet.reports.run_record import Choice, ChosenCompared, Evaluated, RunRecord
+from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
 from trivet.reports.shared_records import Levels
 from trivet.reports.verdict_view import RESULTS
 from trivet.runtime.text import BELOW, counted, typed
@@ -30,8 +30,6 @@ class ComparedLevel:
         share: of the network; None where it was not measured.
         ends: its intervals, as text.
         bars: (name, share) of the network and of what it is compared with; those that are alike together.
-        names, shares: the networks, and the share of each.
-        prefixes: (length, the share of each) of the first numbers of each embedding.
     """
 
     level: str
@@ -41,9 +39,6 @@ class ComparedLevel:
     share: float | None
     ends: list[str]
     bars: list[tuple[str, float]]
-    names: list[str]
-    shares: list[float | None]
-    prefixes: list[tuple[int, list[float | None]]]
 
 
 def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
@@ -53,10 +48,6 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
     for level, role in _main_levels(record, split).items():
         trained = rows["trained"][level]
         shares = {name: share_of(levels, level) for name, levels in rows.items() if level in levels}
-        prefixes = []
-        for cut in record.prefixes.get(split, []):
-            levels_of = {row.name: row.levels for row in cut.evaluated}
-            prefixes.append((cut.prefix, [share_of(levels_of.get(name, {}), level) for name in shares]))
         together: dict[float | None, list[str]] = {}
         for name, share in shares.items():
             together.setdefault(share, []).append(name)
@@ -76,9 +67,6 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
                     if ends
                 ],
                 bars=[(name, value) for name, value in bars if value is not None],
-                names=list(shares),
-                shares=list(shares.values()),
-                prefixes=prefixes,
             )
         )
     return results
@@ -123,6 +111,23 @@ def answering_splits(record: RunRecord) -> list[str]:
     """The evaluated splits but for the one that a step was chosen by, unless it is the only one."""
     chosen_by = record.choosing.split if record.choosing and decides(record.choosing) else None
     return [split for split in record.evaluation if split != chosen_by] or list(record.evaluation)
+
+
+def size_line(sizes: EmbeddingSizes | None) -> str | None:
+    """Sentence on the smallest form of an embedding that loses less than half a point of recall@1."""
+    good = [size for size in (sizes.sizes if sizes else []) if as_good(size)]
+    if not good:
+        return None
+    smallest, largest = min(good, key=lambda size: size.bytes), good[0]
+    if smallest is largest:
+        return "Each shorter form loses half a point of recall@1 or more."
+    low, high = smallest.low or 0.0, smallest.high or 0.0
+    doubt = "" if low > -0.005 else ": on others it may be more"
+    return (
+        f"{number(smallest.numbers)} numbers in {smallest.kind} are enough: {number(smallest.bytes)} bytes an item in "
+        f"place of {number(largest.bytes)}, {points(smallest.difference)} points of recall@1 ({points(low)} to "
+        f"{points(high)}{doubt}). They are the fewest bytes that lose less than half a point on these very items."
+    )
 
 
 def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from trivet.commands.train.outcome import (
     merged_rows,
     result_lines,
     share_of,
+    size_line,
     split_result,
 )
 from trivet.commands.train.tolerance import SKEWS, cells, noise_curve, noise_lines
@@ -75,6 +76,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "bad": bad,
         "next": how_to_go_on(record, path.parent),
         "tables": {split: _tables(evaluated_rows(record, split)) for split in record.evaluation},
+        "smallest": size_line(record.sizes),
         "events": _events(record),
         "curves": curves,
         "forecast": forecast_context(record.forecast),
