@@ -125,7 +125,7 @@ class AtPrefix(Record):
 
 
 class EmbeddingSize(Record):
-    """A shorter form of each embedding: how many numbers, stored as which kind, and its loss of recall@1."""
+    """Form of an embedding: how many numbers, stored as which kind, and recall@1 less that of all in float32."""
 
     numbers: int
     kind: str
@@ -143,7 +143,7 @@ def as_good(size: EmbeddingSize) -> bool:
 
 
 class EmbeddingSizes(Record):
-    """Shorter forms of the embeddings of a split, the longest first; `prefixes`: by their first numbers, not by PCA."""
+    """Forms of the embeddings of a split, the longest first; `prefixes`: by their first numbers, not by PCA."""
 
     split: str = ""
     level: str = ""

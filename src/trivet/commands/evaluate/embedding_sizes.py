@@ -1,4 +1,4 @@
-"""How short an embedding may be: recall@1 and MAP@R of fewer numbers, and of numbers in fewer bits."""
+"""Recall@1 and MAP@R of embeddings of fewer numbers, and of numbers in fewer bits: how short they may be."""
 
 from __future__ import annotations
 
