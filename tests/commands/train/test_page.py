@@ -461,6 +461,36 @@ def test_a_stopped_run_names_the_event_on_top(tmp_path: Path) -> None:
     assert "The guard stopped the training here." in text
 
 
+def test_curves_of_recall_begin_at_step_0_beside_references_of_the_same_items(tmp_path: Path) -> None:
+    levels = {"untrained network": 0.5, "raw inputs": 0.5, "zero-shot backbone": 0.4, "trained": 0.9}
+    rows = [{"name": name, "levels": {"digit": {"recall@1": share}}} for name, share in levels.items()]
+    checks = [
+        {"step": 0, "value": 0.3, "recall@1": 0.8, "gain": 0.0, "low": None},
+        {"step": 10, "value": 0.4, "recall@1": 0.9, "gain": 0.1, "low": 0.05},
+    ]
+    record: dict[str, Any] = {
+        "level": "digit",
+        "data": {"evaluation": {"unseen": {"items": 40}}},
+        "evaluation": {"unseen": rows},
+        "validation": {"split": "unseen", "items": 40, "step": [10], "recall@1": {"digit": [0.9]}},
+        "choosing": {"measure": "map@r", "split": "unseen", "known": 7, "step": 10, "checks": checks},
+    }
+
+    def curves(**validation: Any) -> list[Any]:
+        page_text(record | {"validation": record["validation"] | validation}, tmp_path)
+        found = re.search(r'"curves":(\[.*?\]),"maps"', (tmp_path / "report.html").read_text(encoding="utf-8"))
+        assert found is not None
+        return [(each["title"], each["step"], each["series"]) for each in json.loads(found[1])]
+
+    recall, chosen = curves()
+    lines = {"digit": [0.5, 0.9], "before training, raw inputs": [0.5, 0.5], "zero-shot backbone": [0.4, 0.4]}
+    assert recall == ("Recall@1 within 40 of the unseen items", [0, 10], lines)
+    lines = {"recall@1": [0.8, 0.9], "MAP@R": [0.3, 0.4], "before training": [0.3, 0.3]}
+    lines |= {"at least (95 %, classes)": [None, pytest.approx(0.35)]}
+    assert chosen == ("MAP@R on unseen, among 7 training items, by which the step was chosen", [0, 10], lines)
+    assert curves(items=30)[0] == ("Recall@1 within 30 of the unseen items", [10], {"digit": [0.9]})
+
+
 def test_curves_show_the_events(tmp_path: Path) -> None:
     curves = {"step": [10, 20, 30], "loss": [1.0, 2.0, 3.0]}
     page_text(watched(event(20), event(20, "dead-sampler"), event(40)) | {"curves": curves}, tmp_path)

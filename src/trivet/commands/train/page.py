@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trivet.collapse.significance import UNTRAINED, ZERO_SHOT
 from trivet.commands.diagnose.page import SCRIPTS, diagnosis_content, history_content, tone_down
 from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import (
@@ -154,7 +155,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
 
 def _curves(record: RunRecord) -> list[Curve]:
     """The plots over steps that have anything to show."""
-    training, checks = record.curves, record.validation
+    training = record.curves
     dropped = training.dropped if any(training.dropped) else []
     wanted: list[tuple[str, list[int], Series, Limits]] = [
         ("Loss", training.step, {"loss": training.loss}, None),
@@ -170,17 +171,23 @@ def _curves(record: RunRecord) -> list[Curve]:
             {"to the positive (d_ap)": training.d_ap, "to the negative (d_an)": training.d_an},
             None,
         ),
-        (_validation_title(checks), checks.step, checks.recall, (0, 1)),
+        (_validation_title(record.validation), *_validation_series(record), (0, 1)),
         ("Dropped anchors", training.step, {"dropped": dropped}, None),
     ]
     if choice := record.choosing:
-        gains: Series = {
-            "mean": [check.gain for check in choice.checks],
-            "lower end of its interval": [check.low for check in choice.checks],
+        checks, measure = choice.checks, named(choice.measure)
+        start = checks[0].value if checks else None
+        chosen: Series = {
+            "recall@1": [check.recall for check in checks],
+            measure: [check.value for check in checks],
+            "before training": [start for _ in checks],
+            "at least (95 %, classes)": [
+                None if start is None or check.low is None else start + check.low for check in checks
+            ],
         }
         what = ", by which the step was chosen" if decides(choice) else ""
-        title = f"Gain of {named(choice.measure)} on {choice.split}{what}"
-        wanted.append((title, [check.step for check in choice.checks], gains, None))
+        among = f", among {number(choice.known)} training items" if choice.known else ""
+        wanted.append((f"{measure} on {choice.split}{among}{what}", [check.step for check in checks], chosen, (0, 1)))
     marks = event_marks(record.monitor.events)
     if record.foreseen is not None and record.foreseen.sentence:
         marks.append(Mark(step=0, text="collapse foretold"))
@@ -235,6 +242,24 @@ def _quiet(monitor: MonitorRecord) -> str:
     text = f"The monitor detected no collapse in {number(len(steps))} checks"
     text += f", the last at step {number(round(steps[-1] or 0))}." if steps else "."
     return text
+
+
+def _validation_series(record: RunRecord) -> tuple[list[int], Series]:
+    """Steps and recall@1 by level; with step 0 and references where these are of the same items."""
+    checks, counts = record.validation, record.data.evaluation.get(record.validation.split)
+    rows = {row.name: row.levels for row in record.evaluation.get(checks.split, []) if row.name != "trained"}
+    start = rows.get(UNTRAINED, rows.get(ZERO_SHOT))
+    if start is None or counts is None or checks.items != counts.items:
+        return checks.step, dict(checks.recall)
+    series: Series = {level: [share_of(start, level), *values] for level, values in checks.recall.items()}
+    level = record.level if record.level in series else next(iter(series), "")
+    shares: dict[float | None, list[str]] = {}
+    for name, levels in rows.items():
+        shares.setdefault(share_of(levels, level), []).append("before training" if levels is start else name)
+    for share, names in shares.items():
+        by = f": {level}" if len(checks.recall) > 1 else ""
+        series[f"{', '.join(names)}{by}"] = [share] * (1 + len(checks.step))
+    return [0, *checks.step], series
 
 
 def _validation_title(checks: Validation) -> str:

@@ -6,7 +6,7 @@
     const traces = lines.map(({ name, colour, dash, x, y }) => ({
       type: "scatter", mode: x.length < 3 ? "lines+markers" : "lines", name: label(name), x, y, line: { color: colour, dash, width: 2 }, hovertemplate: "%{y:.4g}",
     }));
-    const vertical = limits ? { range: [limits[0] - 0.03, limits[1] + 0.03] } : { rangemode: "tozero" };
+    const vertical = limits ? { autorangeoptions: { clipmin: limits[0] - 0.03, clipmax: limits[1] + 0.03 } } : { rangemode: "tozero" };
     draw(document.querySelector(`[data-lines="${k}"]`), traces, layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: false }));
   });
 })();

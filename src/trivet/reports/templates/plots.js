@@ -132,7 +132,7 @@ const Plots = (() => {
       line: { color: COLOURS[k % COLOURS.length], dash: DASHES[k % DASHES.length], width: 2 }, marker: { symbol: SYMBOLS[k % SYMBOLS.length], size: 7 },
       hovertemplate: "%{y:.4g}",
     }));
-    const vertical = limits ? { range: [limits[0] - 0.03, limits[1] + 0.03] } : { rangemode: "tozero" };
+    const vertical = limits ? { autorangeoptions: { clipmin: limits[0] - 0.03, clipmax: limits[1] + 0.03 } } : { rangemode: "tozero" };
     const ink = "#D55E00";
     draw(element, [...shaded, ...traces], layout({ xaxis: axis("step"), yaxis: axis("", vertical), hovermode: "x unified", showlegend: shaded.length + traces.length > 1,
       legend: { orientation: "h", x: 0, y: -0.24, xanchor: "left", yanchor: "top" }, // above, the buttons would hide it
