@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trivet.collapse import distances as module
-from trivet.collapse.distances import Extent, extent, root_mean_square_distance
+from trivet.collapse.distances import Extent, extent, pair_distances, root_mean_square_distance
 
 
 def by_definition(points: np.ndarray) -> Extent:
@@ -46,6 +46,17 @@ SETS = {
 @pytest.mark.parametrize("points", SETS.values(), ids=SETS.keys())
 def test_it_is_that_of_all_pairs(points: np.ndarray) -> None:
     close(extent(points), by_definition(points), 1e-9)
+
+
+@pytest.mark.parametrize("few", [1, 10**9], ids=["some by differences", "all by differences"])
+@pytest.mark.parametrize("points", SETS.values(), ids=SETS.keys())
+def test_distances_of_pairs_stand_in_the_order_of_the_rows(
+    points: np.ndarray, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK", (7, 50))
+    monkeypatch.setattr(module, "FEW", few)
+    expected = [math.dist(a, b) for a, b in itertools.combinations(points.tolist(), 2)]
+    assert pair_distances(points).tolist() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("points", SETS.values(), ids=SETS.keys())

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from trivet.collapse.distances import centred, extent
+from trivet.collapse.distances import centred, extent, pair_distances
 from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
@@ -404,7 +404,7 @@ def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) ->
     count = len(points)
     if count > PAIRED:
         points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
-    distances = torch.pdist(points - points[0])
+    distances = pair_distances(points)
     near = float((distances <= within * distances.mean()).double().mean())
     return min(float(count), 1 / near) if near else float(count)
 

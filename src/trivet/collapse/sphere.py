@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 
+from trivet.collapse.distances import pair_distances
 from trivet.collapse.spread import class_scatter
 from trivet.distances import Array, as_classes, as_rows, unit_rows
 
@@ -54,5 +55,5 @@ def uniformity(embeddings: Array, *, seed: int = 0) -> float:
         raise ValueError(f"uniformity needs at least two items: got {len(points)}.")
     if len(points) > ROWS:
         points = points[torch.from_numpy(np.random.default_rng(seed).permutation(len(points))[:ROWS])]
-    squared = torch.pdist(unit_rows(points)).square()
+    squared = pair_distances(unit_rows(points)).square()
     return float(torch.logsumexp(-TEMPERATURE * squared, dim=0)) - math.log(len(squared))

@@ -115,3 +115,12 @@ def test_a_folder_that_cannot_be_written_is_left_alone(digits: Dataset, measured
     for _ in range(2):
         baseline_retrieval(raw_inputs(digits.inputs), digits, NAMES, "cosine", tmp_path / "file" / "baselines")
     assert len(measured) == 2
+
+
+def test_coordinates_in_the_span_of_wide_rows_keep_all_distances() -> None:
+    rows = np.random.default_rng(0).random((30, 200)).astype(np.float32)
+    rows[7] = rows[3]
+    span = baselines.in_their_span(rows)
+    assert span.shape[1] < 30
+    assert span @ span.T == pytest.approx(rows.astype(np.float64) @ rows.T.astype(np.float64), abs=1e-10)
+    assert (span[7] == span[3]).all()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
+from trivet.collapse.distances import pair_distances
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
@@ -244,7 +245,7 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
     same = classes[rows[left]] == classes[rows[right]]
 
     def scaled(embedding: Tensor) -> Floats:
-        distances_of: Floats = torch.pdist(embedding[torch.from_numpy(rows)]).numpy()
+        distances_of: Floats = pair_distances(embedding[torch.from_numpy(rows)]).numpy()
         return distances_of / (float(distances_of.mean()) or 1.0)
 
     distances = [scaled(points)] + ([] if reference is None else [scaled(reference)])

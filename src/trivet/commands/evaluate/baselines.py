@@ -25,7 +25,7 @@ from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
 from trivet.datasets import Dataset
 from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
-from trivet.metrics.points import Metric
+from trivet.metrics.points import Metric, Points, spans, twins
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
 from trivet.models import Embedder
 from trivet.runtime.cache import limit_size
@@ -35,6 +35,8 @@ from trivet.training.embed_dataset import embed, raw_inputs
 
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
+WIDE = 2  # raw inputs of more numbers than this times their number are taken in the space that they span
+COLUMNS = 4096  # of them that are multiplied at once
 ARRAYS = ("values", "classes", "labels", "positives")  # of a `Retrieval`
 BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a damaged file leads to
 
@@ -52,8 +54,29 @@ def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np
     if untrained is not None and untrained.backbone is not None:
         references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
     if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
-        references[RAW] = raw_inputs(dataset.inputs)
+        raw = raw_inputs(dataset.inputs)
+        # Of the first reference coordinates count, too.
+        references[RAW] = in_their_span(raw) if references and raw.shape[1] > WIDE * len(raw) else raw
     return references
+
+
+def in_their_span(rows: np.ndarray) -> np.ndarray:
+    """Coordinates `(N, N)` float64 of N rows `(N, d)` in the space that they span: lengths and angles stay.
+
+    All that is measured of their distances stays, too, up to rounding, and takes a time of N^3 in place of N^2 d.
+    Equal rows stay equal.
+    """
+    from scipy.linalg.blas import dsyrk  # half of all products: the other half is the same
+
+    points = Points(rows)
+    numbers, places = torch.unique(twins(points), return_inverse=True)
+    products = torch.zeros(len(numbers), len(numbers), dtype=torch.float64).numpy()
+    for start, stop in spans(points.dimension, COLUMNS):
+        columns = rows[numbers.numpy(), start:stop].astype(np.float64)
+        products += dsyrk(1.0, columns.T, trans=1, lower=1)
+    squares, axes = torch.linalg.eigh(torch.from_numpy(products))  # which reads the lower half
+    coordinates: np.ndarray = (axes * squares.clamp_min(0).sqrt())[places].numpy()
+    return coordinates
 
 
 def baseline_retrieval(
