@@ -110,7 +110,7 @@ def pair_distances(embeddings: Array) -> Tensor:
     points = centred(points)
     squares = points.square().sum(dim=1)
     distances, filled = torch.empty(count, dtype=torch.float64), 0
-    near: list[Tensor] = []  # of each block, places, rows and columns of the pairs that are found by differences
+    near: list[Tensor] = []  # of each block, positions, rows and columns of the pairs that are found by differences
     for start in range(0, len(points) - 1, BLOCK[0]):
         rows = slice(start, start + BLOCK[0])
         lengths = squares[rows, None] + squares[start:]
@@ -128,8 +128,8 @@ def pair_distances(embeddings: Array) -> Tensor:
             return torch.pdist(points)
     distances.clamp_min_(0).sqrt_()
     if near:
-        places, left, right = torch.cat(near, dim=1)
-        distances[places] = distances_of_pairs(points, left, points, right)
+        positions, left, right = torch.cat(near, dim=1)
+        distances[positions] = distances_of_pairs(points, left, points, right)
     return distances
 
 

@@ -69,13 +69,13 @@ def in_their_span(rows: np.ndarray) -> np.ndarray:
     from scipy.linalg.blas import dsyrk  # half of all products: the other half is the same
 
     points = Points(rows)
-    numbers, places = torch.unique(twins(points), return_inverse=True)
+    numbers, members = torch.unique(twins(points), return_inverse=True)
     products = torch.zeros(len(numbers), len(numbers), dtype=torch.float64).numpy()
     for start, stop in spans(points.dimension, COLUMNS):
         columns = rows[numbers.numpy(), start:stop].astype(np.float64)
         products += dsyrk(1.0, columns.T, trans=1, lower=1)
     squares, axes = torch.linalg.eigh(torch.from_numpy(products))  # which reads the lower half
-    coordinates: np.ndarray = (axes * squares.clamp_min(0).sqrt())[places].numpy()
+    coordinates: np.ndarray = (axes * squares.clamp_min(0).sqrt())[members].numpy()
     return coordinates
 
 
