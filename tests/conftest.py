@@ -76,11 +76,11 @@ def no_terminal() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def short_maps() -> Iterator[None]:
-    """The maps of pages are drawn in a quarter of the steps; no test reads where t-SNE puts an item."""
-    from sklearn import manifold  # takes a second to load
+    """The maps of pages are drawn in half of the steps; no test reads where t-SNE puts an item."""
+    from trivet.commands import displayed_items  # loads torch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifold, "TSNE", partial(manifold.TSNE, max_iter=250))  # the least it takes
+        patch.setattr(displayed_items, "ITERATIONS", 250)  # the least it takes
         yield
 
 

@@ -17,6 +17,7 @@ from trivet.runtime.arrays import Integers
 from trivet.training.embed_dataset import label_names
 
 Array = npt.NDArray[Any]
+ITERATIONS = 500  # of t-SNE; as many more lower its loss by less than 1 %, and take as long again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,14 +63,20 @@ def dataset_items(dataset: Dataset) -> DisplayedItems:
 
 def nearest_items(embeddings: Array, query: int, k: int, allowed: Integers | None = None) -> list[tuple[int, float]]:
     """Positions of the `k` nearest other items, or of those that are allowed, with their cosine similarities."""
-    rows = np.arange(len(embeddings)) if allowed is None else allowed
-    rows = np.concatenate([[query], rows[rows != query]])
-    if len(rows) < 2:
-        return []
-    nearest = neighbours(embeddings[rows], [0], min(k, len(rows) - 1), distance="cosine")
+    if allowed is None:
+        return nearest_of_each(embeddings, [query], k)[0]
+    rows = np.concatenate([[query], allowed[allowed != query]])
+    return [(int(rows[i]), similarity) for i, similarity in nearest_of_each(embeddings[rows], [0], k)[0]]
+
+
+def nearest_of_each(embeddings: Array, queries: Sequence[int], k: int) -> list[list[tuple[int, float]]]:
+    """The `nearest_items` of each of some queries, among all items."""
+    if len(embeddings) < 2:
+        return [[] for _ in queries]
+    nearest = neighbours(embeddings, np.asarray(queries, np.int64), min(k, len(embeddings) - 1), distance="cosine")
     return [
-        (i, round(1 - distance, 4))
-        for i, distance in zip(rows[nearest.indices[0]].tolist(), nearest.distances[0].tolist(), strict=True)
+        [(i, round(1 - distance, 4)) for i, distance in zip(indices, distances, strict=True)]
+        for indices, distances in zip(nearest.indices.tolist(), nearest.distances.tolist(), strict=True)
     ]
 
 
@@ -102,7 +109,8 @@ def plane_coordinates(embeddings: Array, *, seed: int) -> dict[str, list[list[fl
             from sklearn.manifold import TSNE  # takes a second to load
 
             perplexity = min(30, (len(points) - 1) // 3)
-            coordinates["t-SNE"] = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(points)
+            drawing = TSNE(perplexity=perplexity, init="pca", random_state=seed, max_iter=ITERATIONS)
+            coordinates["t-SNE"] = drawing.fit_transform(points)
     return {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()}
 
 

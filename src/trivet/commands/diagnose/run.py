@@ -16,7 +16,7 @@ from trivet.collapse.distances import pair_distances
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
-from trivet.commands.displayed_items import nearest_items
+from trivet.commands.displayed_items import nearest_of_each
 from trivet.commands.printing import command_line
 from trivet.io.embedding_table import class_numbers
 from trivet.metrics.points import as_points, spans
@@ -307,12 +307,13 @@ def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, list[
     }
     by_kind: dict[str, list[QueryRecord]] = {}
     for kind, positions in chosen.items():
-        by_kind[kind] = []
-        for position in positions.tolist():
-            row = int(near.rows[position])
-            nearest = subject.neighbours(nearest_items(subject.embeddings, row, NEIGHBOURS))
-            query = QueryRecord(**dict(subject.record(row)), why=_why(near, position), neighbours=nearest)
-            by_kind[kind].append(query)
+        rows = near.rows[positions].tolist()
+        by_kind[kind] = [
+            QueryRecord(**dict(subject.record(row)), why=_why(near, position), neighbours=subject.neighbours(nearest))
+            for position, row, nearest in zip(
+                positions.tolist(), rows, nearest_of_each(subject.embeddings, rows, NEIGHBOURS), strict=True
+            )
+        ]
     return by_kind
 
 
