@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -75,8 +75,13 @@ class TextInputs(RowInputs):
 
     def ngrams(self) -> np.ndarray:
         """Vectors `(N, d)` of the texts by their character n-grams, see `trivet.models.fit_ngrams`."""
-        vectors = fit_ngrams([self.texts[row] for row in self.trained.tolist()])
+        vectors = _ngrams_of(tuple(self.texts[row] for row in self.trained.tolist()))
         return vectors([self.texts[row] for row in self.rows.tolist()])
+
+
+@lru_cache(maxsize=1)  # all splits have the same training texts
+def _ngrams_of(texts: tuple[str, ...]) -> Callable[[Sequence[str]], np.ndarray]:
+    return fit_ngrams(texts)
 
 
 def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
