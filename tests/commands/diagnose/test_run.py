@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -257,8 +258,13 @@ def test_every_number_of_a_section_against_its_definition(
 
     rank = [sum(similar[i][j] > s_ap[i] for j in others[i]) for i in range(120)]
     order = sorted(range(120), key=lambda i: (rank[i], s_an[i] - s_ap[i]))
-    assert [query["id"] for query in section["queries"]["best"]] == [str(i) for i in order[:6]]
-    assert [query["id"] for query in section["queries"]["worst"]] == [str(i) for i in order[:-7:-1]]
+    classes: list[int] = []
+    turns = []  # of each item in the order: how many of its class are before it
+    for i in order[::-1]:
+        turns.append((classes.count(labels[i]), len(turns), i))
+        classes.append(labels[i])
+    assert [query["id"] for query in section["queries"]["worst"]] == [str(i) for *_, i in sorted(turns)[:6]]
+    assert len({query["labels"]["label"] for query in section["queries"]["random"]}) == 5
     assert rank[order[-1]] > 0
     worst = section["queries"]["worst"][0]
     assert re.match("1 item of another class is closer|[0-9]+ items of other classes are closer", worst["why"])
@@ -267,7 +273,6 @@ def test_every_number_of_a_section_against_its_definition(
     nearest = max((j for j in range(120) if j != order[-1]), key=lambda j: similar[order[-1]][j])
     assert worst["neighbours"][0]["id"] == str(nearest)
     assert worst["neighbours"][0]["labels"] == {"label": str(labels[nearest]), "kind": str(fine[nearest])}
-    assert "nearest item is of the same class" in section["queries"]["best"][0]["why"]
 
     apart = {(i, j): math.dist(rows[i], rows[j]) for i in range(120) for j in range(i)}
     mean = sum(apart.values()) / len(apart)
@@ -290,6 +295,22 @@ def test_every_number_of_a_section_against_its_definition(
     assert len(section["spectrum"]["reference"]) == 4
     assert section["map"]["thumbnails"] == []
     json.dumps(section, allow_nan=False)
+
+
+def test_the_most_confused_pairs_of_classes_come_first_each_with_an_item(tmp_path: Path) -> None:
+    rows, labels = np.random.default_rng(0).normal(size=(60, 3)), np.repeat(np.arange(4), 15)
+    np.savez(tmp_path / "x.npz", embeddings=rows, label=labels)
+    (subject,) = inputs(tmp_path / "x.npz")
+    nearest = [max((j for j in range(60) if j != i), key=lambda j: cosine(rows[i], rows[j])) for i in range(60)]
+    pairs = Counter(frozenset((labels[i], labels[j])) for i, j in enumerate(nearest) if labels[i] != labels[j])
+    queries = section_json(subject)["queries"]["confused"]
+    assert len(queries) == len(pairs) == 6
+    for query, count in zip(queries, sorted(pairs.values(), reverse=True), strict=True):
+        why = re.fullmatch(r"(\d) and (\d): (\d+) of 30 items have one of the other class as nearest\.", query["why"])
+        assert why is not None
+        left, right, confused = map(int, why.groups())
+        assert pairs[frozenset((left, right))] == confused == count
+        assert {left, right} == {int(query["labels"]["label"]), int(query["neighbours"][0]["labels"]["label"])}
 
 
 def test_finer_levels_are_found_by_nesting() -> None:
@@ -356,7 +377,7 @@ def test_edge_cases_are_diagnosed(tmp_path: Path, points: tuple[np.ndarray, np.n
     assert found == ["no-better-than-chance", "network-collapse"]
     section, _ = kinds("singles", rows, np.arange(120))
     assert any("single item" in note for note in section["notes"])
-    assert section["queries"] == {"best": [], "random": [], "worst": []}
+    assert section["queries"] == {"confused": [], "random": [], "worst": []}
     section, found = kinds("line", (labels + np.random.default_rng(0).normal(size=120))[:, None], labels)
     assert (found, section["distance"], section["dimension"]) == (["spread-out"], "euclidean", 1)
     assert set(section["map"]["coordinates"]) == {"PCA"}

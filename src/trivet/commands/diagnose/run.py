@@ -197,12 +197,14 @@ class _Near:
         rows: their positions; each has a positive and a negative.
         s_ap, s_an: cosine similarity to the nearest positive and to the nearest negative.
         nearer: items of other classes that are nearer than the nearest positive.
+        negatives: positions of the nearest negatives.
     """
 
     rows: Integers
     s_ap: Floats
     s_an: Floats
     nearer: Integers
+    negatives: Integers
 
 
 def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[Any]) -> _Near:
@@ -211,7 +213,7 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
     points = points - points.mean(dim=0)  # a narrow cone keeps more digits
     squares = points.square().sum(dim=1)
     labels, queries = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
-    nearest = torch.empty(3, len(queries), dtype=torch.float64)
+    nearest, negative = torch.empty(3, len(queries), dtype=torch.float64), torch.empty_like(queries)
     for start, stop in spans(len(queries), max(1, ENTRIES // len(points))):
         block = queries[start:stop]
         squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
@@ -220,13 +222,13 @@ def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[
         squared[torch.arange(len(block)), block] = torch.inf
         positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
         nearest[0, start:stop] = positive
-        nearest[1, start:stop] = negatives.amin(dim=1)
+        nearest[1, start:stop], negative[start:stop] = negatives.min(dim=1)
         nearest[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
     usable = nearest[:2].isfinite().all(dim=0).numpy()
     # Between unit rows D = 2 - 2 S.
     s_ap, s_an = (1 - nearest[:2] / 2).clamp(-1, 1).numpy()
     nearer = nearest[2].long().numpy()
-    return _Near(queries.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable])
+    return _Near(queries.numpy()[usable], s_ap[usable], s_an[usable], nearer[usable], negative.numpy()[usable])
 
 
 def _scatter(subject: DiagnosisInput, near: _Near) -> SectionScatter:
@@ -297,24 +299,55 @@ def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
 
 
 def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, list[QueryRecord]]:
-    """The items whose nearest positive stands first and last among their neighbours, and random ones."""
-    margin = near.s_ap - near.s_an
-    best = np.lexsort((-margin, near.nearer))
+    """An item of each of the most confused pairs of classes, random items, and those whose nearest positive is last."""
+    (classes,), names = class_numbers(subject.labels[subject.level])
+    margin, of_rows = near.s_ap - near.s_an, classes[near.rows]
+    random = np.random.default_rng(seed).permutation(len(margin))
     chosen = {
-        "best": best[:QUERIES],
-        "random": np.sort(np.random.default_rng(seed).permutation(len(best))[:QUERIES]),
-        "worst": best[::-1][:QUERIES],
+        "confused": _confusions(near, of_rows, classes[near.negatives], names),
+        "random": [(i, _why(near, i)) for i in _of_different_classes(random, of_rows)],
+        "worst": [(i, _why(near, i)) for i in _of_different_classes(np.lexsort((margin, -near.nearer)), of_rows)],
     }
     by_kind: dict[str, list[QueryRecord]] = {}
-    for kind, positions in chosen.items():
-        rows = near.rows[positions].tolist()
+    for kind, several in chosen.items():
+        rows = [int(near.rows[position]) for position, _ in several]
         by_kind[kind] = [
-            QueryRecord(**dict(subject.record(row)), why=_why(near, position), neighbours=subject.neighbours(nearest))
-            for position, row, nearest in zip(
-                positions.tolist(), rows, nearest_of_each(subject.embeddings, rows, NEIGHBOURS), strict=True
+            QueryRecord(**dict(subject.record(row)), why=why, neighbours=subject.neighbours(nearest))
+            for (_, why), row, nearest in zip(
+                several, rows, nearest_of_each(subject.embeddings, rows, NEIGHBOURS), strict=True
             )
         ]
     return by_kind
+
+
+def _confusions(near: _Near, classes: Integers, others: Integers, names: Sequence[str]) -> list[tuple[int, str]]:
+    """The farthest from right of the items of each of the most confused pairs of classes, and a sentence on the pair.
+
+    Args:
+        classes, others: `(Q,)` of the items, and of their nearest negatives.
+    """
+    wrong = np.flatnonzero(near.nearer)
+    wrong = wrong[np.argsort((near.s_ap - near.s_an)[wrong], kind="stable")]
+    pairs, first, counts = np.unique(
+        np.sort(np.stack([classes, others], axis=1)[wrong], axis=1), axis=0, return_index=True, return_counts=True
+    )
+    chosen = []
+    for pair in np.argsort(-counts, kind="stable")[:QUERIES].tolist():
+        total = int(np.isin(classes, pairs[pair]).sum())
+        left, right = (names[number] for number in pairs[pair].tolist())
+        why = f"{left} and {right}: {counts[pair]} of {counted(total, 'item')} have one of the other class as nearest."
+        chosen.append((int(wrong[first[pair]]), why))
+    return chosen
+
+
+def _of_different_classes(order: Integers, classes: Integers) -> list[int]:
+    """The first items in an order, but of each class its first before the second of any."""
+    turns, counts = [], np.zeros(1 + int(classes.max(initial=0)), int)
+    for number in classes[order].tolist():
+        turns.append(counts[number])
+        counts[number] += 1
+    several: list[int] = order[np.argsort(turns, kind="stable")[:QUERIES]].tolist()
+    return several
 
 
 def _why(near: _Near, position: int) -> str:
