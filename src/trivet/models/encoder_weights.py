@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from trivet.models.backbones import read_timm_folder
 from trivet.models.config import TEXT
 from trivet.models.encoders import CATALOGUE, Encoder, EncoderKind, encoder_named
 from trivet.models.text_folder import find_text_folder
+from trivet.runtime.text import typed
 
 WEIGHTS = "model.safetensors"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "sentencepiece.bpe.model")
@@ -29,25 +30,55 @@ class EncoderAtHand:
     model: dict[str, Any]
 
 
-def at_hand(kind: EncoderKind, weights: Mapping[str, Path] | None = None) -> list[EncoderAtHand]:
+def at_hand(
+    kind: EncoderKind, weights: Mapping[str, Path] | None = None, names: Collection[str] | None = None
+) -> list[EncoderAtHand]:
     """The encoders of a kind that can be used without a network: those with weights of one's own first.
 
-    Of the catalogue, those whose licence forbids commercial use are left out.
+    Of the catalogue, those whose licence forbids commercial use are left out, unless they are named.
 
     Args:
         weights: of an encoder, by its name in the catalogue or its network: a file of weights, or a folder.
+        names: those of the catalogue, or networks, that are wanted beside them; None for all that are there.
 
     Raises:
         ValueError: if a name is not known or embeds something else, or weights are not there.
     """
     files = {encoder_named(name, kind): Path(path) for name, path in (weights or {}).items()}
     ready = [_from_path(encoder, path) for encoder, path in files.items()]
-    for encoder in CATALOGUE:
-        folder = cached(encoder) if encoder.kind == kind and encoder.commercial and encoder not in files else None
+    usable = [encoder for encoder in CATALOGUE if encoder.kind == kind and encoder.commercial]
+    for encoder in usable if names is None else [encoder_named(name, kind) for name in names]:
+        if encoder in files:
+            continue
+        folder = cached(encoder)
         if folder is not None:
             path = folder / WEIGHTS if kind == "images" else folder
             ready.append(EncoderAtHand(encoder, _settings(encoder, path)))
+        elif names is not None:
+            raise ValueError(
+                f"the weights of {encoder.name} must be on this machine: the cache of the Hugging Face hub has none; "
+                f"download them with trivet encoders --download {typed(encoder.name)}, or give a file with --weights."
+            )
     return ready
+
+
+def missing(kind: EncoderKind) -> list[Encoder]:
+    """The encoders of the catalogue of a kind whose weights are not in the hub's cache."""
+    return [encoder for encoder in CATALOGUE if encoder.kind == kind and cached(encoder) is None]
+
+
+def from_folder(folder: Path, kind: EncoderKind) -> EncoderAtHand:
+    """A checkpoint of sentence-transformers, transformers or timm as an encoder, called like its folder.
+
+    Raises:
+        ValueError: if it is none of these, or of another kind.
+    """
+    if kind == "images":
+        name = read_timm_folder(folder)[0]
+        return EncoderAtHand(Encoder(folder.resolve().name, kind, name), {"name": name, "weights": str(folder.resolve())})
+    find_text_folder(str(folder))
+    name = f"{TEXT}{folder.resolve()}"
+    return EncoderAtHand(Encoder(folder.resolve().name, kind, name), {"name": name})
 
 
 def cached(encoder: Encoder) -> Path | None:

@@ -10,6 +10,7 @@ from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
+from trivet.reports.ladder_record import LadderRecord
 from trivet.reports.monitor_record import GuardRecord, MonitorRecord
 from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord, StampedRecord
 from trivet.runtime.record import Number, Record
@@ -231,3 +232,4 @@ class RunRecord(StampedRecord):
     diagnosis: dict[str, DiagnosisSection] = {}
     forecast: ForecastRecord | None = None
     foreseen: Foreseen | None = None
+    ladder: LadderRecord | None = None

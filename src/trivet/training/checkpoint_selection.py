@@ -110,12 +110,12 @@ class CheckpointSelection:
     def begin(self, untrained: Embedder) -> None:
         """Measure the network before its first step, which all others are compared with."""
         if self.active:
-            self._start = self._scores(untrained)
+            self._start = self.scores(untrained)
             self._note(0, untrained, self._start)
 
     def measure(self, step: int, model: Embedder) -> dict[str, float]:
         """See the network after so many steps; returns the mean recall@1 by level, see `Scores`."""
-        scores = self._scores(model, self.shared)
+        scores = self.scores(model, self.shared)
         if self.active:
             self._note(step, model, scores)
         return scores.recall
@@ -190,7 +190,8 @@ class CheckpointSelection:
         known = None if self.known is None else made(model, self.known.inputs, reporter("embedding training items"))
         return embeddings, known
 
-    def _scores(self, model: Embedder, shared: Embed | None = None) -> Scores:
+    def scores(self, model: Embedder, shared: Embed | None = None) -> Scores:
+        """Measure the items, embedded by a network; see `embed_items`."""
         embeddings, known = self.embed_items(model, shared)
         finite = bool(np.isfinite(embeddings).all()) and (known is None or bool(np.isfinite(known).all()))
         if not finite:
@@ -264,6 +265,32 @@ def patience_end(patience: int | None, checks: Sequence[SelectionCheck], best: i
 
 def _better(check: SelectionCheck, start: Floats) -> bool:
     return check.low is not None and check.low > 0 and bool(check.recall >= start[:, 1].mean())
+
+
+class ScoreDifference(NamedTuple):
+    """A mean gain of the measure on other scores of the same items, and its 90 % interval over classes.
+
+    Attributes:
+        low, high: None for a single class; the lower end is that of a one-sided interval of 95 %.
+        better: whether it is above 0 beyond doubt, and recall@1 not lower.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    better: bool
+
+
+def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:
+    """Compare two networks by the rule by which a step is better than the start, see `CheckpointSelection`."""
+    gains = scores.values - others.values
+    _, members, sizes = np.unique(scores.classes, return_inverse=True, return_counts=True)
+    means = np.bincount(members, weights=gains[:, 0]) / sizes
+    mean, better = float(gains[:, 0].mean()), bool(gains[:, 1].mean() >= 0)
+    if len(means) < 2:
+        return ScoreDifference(mean, None, None, better=False)
+    interval = student(means, level=2 * LEVEL - 1)
+    return ScoreDifference(mean, interval.low, interval.high, better=better and interval.low > 0)
 
 
 def lower_end(gains: Floats, classes: Integers) -> float | None:

@@ -28,9 +28,10 @@ from trivet.training.loggers import LOGS
 
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
-FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING)
+LADDER, LADDER_CONFIG, CANDIDATES = "ladder.json", "ladder.toml", "candidates"  # of a run that was the best of several
+FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING, LADDER, LADDER_CONFIG)
 MODEL, MODEL_LAST, MODEL_BEST = "model", "model-last", "model-best"
-FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS)
+FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS, CANDIDATES)
 NAMES = frozenset((*FILES, *FOLDERS))
 Which = Literal["last", "best"]
 FOLDS, FOLDS_CONFIG = "folds.json", "folds.toml"  # of a folder whose folders are the runs of a cross-validation

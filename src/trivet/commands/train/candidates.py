@@ -1,0 +1,261 @@
+"""Candidates of a ladder: for each rung the settings of runs that are worth trying, by the data and what was best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from trivet.datasets import DataConfig, Dataset
+from trivet.datasets.config import ImagesConfig
+from trivet.datasets.texts import TextsConfig
+from trivet.models.backbones import num_features
+from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
+from trivet.training.config import RunConfig
+from trivet.training.ladder_config import LadderSettings, Rung
+
+Values = dict[str, Any]
+ENCODER = "encoder"
+EASY = {"name": "triplet", "margin": 0.2, "positives": "easy", "negatives": "semihard"}
+TRIPLET = {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"}
+SINGLES = {"name": "proxy-nca"}  # where a class has one item
+FIXED = {"steps": 0}
+TUNING = {"optimizer": "adamw", "weight_decay": 1e-4, "warmup_steps": 10}
+RATES = {"images": (3e-5, 1e-5), "texts": (2e-5,)}  # of fine-tuning all of a network, the best known first
+LORA, LORA_RATE = 8, 5e-4
+TUNING_STEPS = {"images": 80, "texts": 100}
+HEAD_STEPS, HEAD_EVERY, HEAD_RATE = 200, 20, 1e-3
+SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
+DRAWN, SMALL = 28, 64  # pixels of a small network of drawings, and of photographs
+PASSES = 10  # of training from scratch over the items
+LOOKED_AT = 1000  # items of a look while a whole network is trained
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that may be the result.
+
+    Attributes:
+        name: in words, of which no two are alike.
+        values: sections of its settings.
+        encoder: the name of the candidate of the first rung that it begins as; empty where it begins from nothing.
+    """
+
+    name: str
+    rung: Rung
+    values: Values
+    encoder: str = ""
+
+    @property
+    def trained(self) -> bool:
+        """False if it is an encoder as it is, or something fitted to its features."""
+        return self.rung in ("head", "fine-tuning", "scratch")
+
+
+@dataclass
+class Proposer:
+    """What proposes the candidates of a rung.
+
+    Args:
+        settings: of the ladder, with the fold that is held out in its data.
+        train: the training items without that fold.
+        level: the label level that is trained on.
+        width: numbers of a vector, where the items are vectors.
+    """
+
+    settings: LadderSettings
+    train: Dataset
+    level: str
+    kind: Literal["images", "texts", "vectors"] = field(init=False)
+    ready: list[EncoderAtHand] = field(init=False)
+
+    def __post_init__(self) -> None:
+        data, ladder = self.settings.data, self.settings.ladder
+        self.kind = kind_of(data)
+        self.ready = []
+        if self.kind != "vectors":
+            self.ready = [from_folder(folder, self.kind) for folder in ladder.start]
+            self.ready += at_hand(self.kind, ladder.weights, ladder.encoders)
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the encoders of the catalogue whose weights are not on this machine."""
+        if self.kind == "vectors":
+            return []
+        names = {entry.encoder.name for entry in self.ready}
+        return [encoder.name for encoder in missing(self.kind) if encoder.name not in names]
+
+    def candidates(self, rung: Rung, ranked: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates of a rung.
+
+        Args:
+            ranked: the encoders as they are, the best first; empty for the rung of these, and where there is none.
+        """
+        if rung == ENCODER:
+            return self._encoders()
+        if rung == "scratch":
+            return self._scratch()
+        if not ranked:
+            return []
+        best = ranked[0]
+        if rung == "whitening":
+            return [self._with_head(best, "whitening", f"{best.name}, whitened", {"training": FIXED})]
+        if rung == "joined":
+            return self._joined(ranked)
+        if rung == "head":
+            return [self._head(best)]
+        return self._tuned(best)
+
+    def _encoders(self) -> list[Candidate]:
+        candidates = []
+        for entry in self.ready:
+            model = {**entry.model, "head": "none", "freeze": "all"}
+            values = {"data": self._data_for(entry), "model": model, "training": FIXED}
+            candidates.append(Candidate(entry.encoder.name, ENCODER, self._values(values), entry.encoder.name))
+        if not candidates and self.kind != "images":
+            name = "the vectors" if self.kind == "vectors" else "character n-grams"
+            model = {"name": "residual", "embedding_dim": self._width}
+            values = self._values({"model": model, "training": FIXED})
+            candidates.append(Candidate(name, ENCODER, values, name))
+        return candidates
+
+    @property
+    def _width(self) -> int:
+        return int(np.prod(self.train.inputs.shape))
+
+    def _with_head(self, encoder: Candidate, head: str, name: str, values: Values) -> Candidate:
+        """A candidate with a last layer on the features of an encoder, or on vectors."""
+        model = {**encoder.values["model"]}
+        model |= {"name": head} if model["name"] == "residual" else {"head": head}
+        if self.kind == "images" and head == "residual":
+            model["embedding_dim"] = num_features(model["name"])
+        rung: Rung = "whitening" if head == "whitening" else "head"
+        return Candidate(name, rung, merged(encoder.values, {**values, "model": model}), encoder.name)
+
+    def _head(self, encoder: Candidate) -> Candidate:
+        training = {"steps": HEAD_STEPS, "learning_rate": HEAD_RATE, "warmup_steps": "all"}
+        values = {"training": training, "evaluation": {"every": HEAD_EVERY}, "batch": self._batch(32, 8)}
+        return self._with_head(encoder, "residual", f"head on {encoder.name}", values)
+
+    def _joined(self, ranked: Sequence[Candidate]) -> list[Candidate]:
+        two = [candidate for candidate in ranked[:2] if self.kind == "images"]
+        sizes = [candidate.values["data"].get("image_size") for candidate in two]
+        if len(two) < 2 or sizes[0] != sizes[1]:
+            return []
+        kept = ("name", "weights", "pretrained")
+        members = [{key: each.values["model"][key] for key in kept if key in each.values["model"]} for each in two]
+        values = {**two[0].values, "model": {"name": "joined", "members": members}}
+        return [Candidate(f"{two[0].name} and {two[1].name} joined", "joined", values, two[0].name)]
+
+    def _tuned(self, encoder: Candidate) -> list[Candidate]:
+        model = {key: value for key, value in encoder.values["model"].items() if key != "freeze"}
+        if self.kind == "vectors" or model["name"] == "residual":
+            return []
+        steps = TUNING_STEPS[self.kind]
+        values: Values = {
+            "training": {**TUNING, "steps": steps},
+            "batch": self._batch(16, 4),
+            "evaluation": {"every": 20, "sample": LOOKED_AT},
+            "loss": self._loss(EASY if self.kind == "images" else TRIPLET),
+        }
+        if self.kind == "images" and self._mirrored:
+            values["data"] = {"augment": "crop-flip"}
+        candidates = []
+        for rate in RATES[self.kind]:
+            tuned = merged(encoder.values, merged(values, {"training": {"learning_rate": rate}}))
+            tuned["model"] = model
+            name = f"{encoder.name} fine-tuned at {rate:g}"
+            candidates.append(Candidate(name, "fine-tuning", tuned, encoder.name))
+        if self.kind == "texts" or "vit" in model["name"]:
+            tuned = merged(encoder.values, merged(values, {"training": {"learning_rate": LORA_RATE}}))
+            tuned["model"] = {**model, "lora": LORA}
+            candidates.append(Candidate(f"{encoder.name} with LoRA", "fine-tuning", tuned, encoder.name))
+        return candidates
+
+    def _scratch(self) -> list[Candidate]:
+        data = self.settings.data
+        if not isinstance(data, ImagesConfig):
+            return []
+        side = min(data.input_shape[1:])
+        drawn = data.channels == 1
+        if not drawn and side > SMALL and self.ready:
+            return []
+        size = min(side, DRAWN if drawn else SMALL)
+        batch = self._batch(64, 4)
+        passes = PASSES * len(self.train) / (batch["num_classes"] * batch["samples_per_class"])
+        steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))
+        name = "mlp" if size < 8 else "conv2" if size < 16 else "conv4"
+        values: Values = {
+            "data": {"image_size": size} | ({"augment": "crop-flip"} if self._mirrored else {}),
+            "model": {"name": name, "embedding_dim": SCRATCH_WIDTH},
+            "loss": self._loss({"name": "multi-similarity"}),
+            "training": {"steps": steps, "learning_rate": 1e-3, "schedule": "cosine"},
+            "batch": batch,
+            "evaluation": {"every": max(1, steps // 8)},
+        }
+        return [Candidate(f"{name} from scratch", "scratch", self._values(values))]
+
+    @property
+    def _mirrored(self) -> bool:
+        """True if training images may be mirrored: photographs, of which the settings do not say how."""
+        data = self.settings.data
+        return isinstance(data, ImagesConfig) and data.mirrored and data.channels == 3 and not data.changes_images
+
+    def _data_for(self, entry: EncoderAtHand) -> Values:
+        """The settings of images that an encoder takes: of colours, and of sides that it can cut into squares."""
+        data = self.settings.data
+        if not isinstance(data, ImagesConfig):
+            return {}
+        height, width = data.input_shape[1:]
+        if entry.encoder.patch > 1:
+            height, width = (entry.encoder.image_size(side) for side in (height, width))
+        return {"image_size": height if height == width else [height, width], "channels": 3, "augment": "none"}
+
+    def _values(self, values: Values) -> Values:
+        """The sections of a candidate, with those that all of them have."""
+        settings = self.settings
+        shared: Values = {
+            "seed": settings.seed,
+            "data": settings.data.model_dump(mode="json", exclude_unset=True),
+            "loss": self._loss(TRIPLET),
+            "batch": self._batch(16, 4),
+            "evaluation": settings.evaluation.model_dump(mode="json", exclude_unset=True),
+            "choosing": {"keep": "best", "measure": "map@r"},
+        }
+        return merged(shared, values)
+
+    def _batch(self, classes: int, samples: int) -> dict[str, int]:
+        labels = self.train.labels[self.level]
+        return {"num_classes": max(2, min(classes, len(np.unique(labels)))), "samples_per_class": samples}
+
+    def _loss(self, loss: Values) -> Values:
+        counts = np.bincount(self.train.labels[self.level])
+        return dict(SINGLES) if (counts == 1).any() else loss
+
+
+def kind_of(data: DataConfig) -> Literal["images", "texts", "vectors"]:
+    """What a data set holds."""
+    if isinstance(data, TextsConfig):
+        return "texts"
+    return "images" if isinstance(data, ImagesConfig) else "vectors"
+
+
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
+    """Sections with others in place of some of their keys; a loss, and a batch, as a whole."""
+    result = {key: dict(section) if isinstance(section, Mapping) else section for key, section in values.items()}
+    for key, section in changes.items():
+        whole = key in ("loss", "batch", "training") or not isinstance(section, Mapping)
+        result[key] = section if whole else {**result.get(key, {}), **section}
+    return result
+
+
+def settings_of(candidate: Candidate, *, chooses: bool) -> RunConfig:
+    """The settings of the run of a candidate.
+
+    Args:
+        chooses: whether items are held out to choose its step by; else the last is kept.
+    """
+    values = candidate.values if chooses else {**candidate.values, "choosing": {}}
+    return RunConfig.parse(values, source=candidate.name)

@@ -1,0 +1,65 @@
+"""The section "ladder" of the record of a run: the candidates that were compared, and which of them is the result."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trivet.runtime.record import Number, Record
+
+
+class CandidateRecord(Record):
+    """A candidate, and how it did on the items that choose.
+
+    `encoder` is the candidate that it begins as, "" where it begins from nothing. `difference` is that of MAP@R from
+    the best before it, `against`, with a 90 % interval over classes, whose lower end is that of one-sided 95 %.
+    `reason` says in a sentence why it was not tried, or not to its end. `parameters` counts those that were trained.
+    """
+
+    name: str
+    rung: str
+    encoder: str = ""
+    recall: Number | None = Field(None, alias="recall@1")
+    map_at_r: Number | None = Field(None, alias="map@r")
+    against: str = ""
+    difference: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    better: bool = False
+    reason: str = ""
+    step: int | None = None
+    seconds: Number = 0
+    parameters: int | None = None
+    dimensions: int | None = None
+
+
+class ConfirmedRecord(Record):
+    """The best candidate beside its encoder, on held-out items that did not choose it."""
+
+    items: int
+    classes: int
+    encoder: str
+    recall: Number = Field(alias="recall@1")
+    encoder_recall: Number
+    map_at_r: Number = Field(alias="map@r")
+    encoder_map_at_r: Number
+    passed: bool
+
+
+class LadderRecord(Record):
+    """All candidates in the order in which they were tried.
+
+    `held_out` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
+    `best` is the best candidate by these, `result` the one that confirming left. `missing` are encoders of the
+    catalogue whose weights were not on this machine.
+    """
+
+    held_out: str = "classes"
+    items: int | None = None
+    classes: int | None = None
+    candidates: list[CandidateRecord] = []
+    best: str = ""
+    result: str = ""
+    confirmed: ConfirmedRecord | None = None
+    missing: list[str] = []
+    minutes: Number | None = None
+    seconds: Number = 0

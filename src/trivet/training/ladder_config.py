@@ -1,0 +1,47 @@
+"""Settings of a ladder: several candidates are trained, of which the best on held-out items is the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import Field, SerializeAsAny
+
+from trivet.config.base import Config
+from trivet.datasets import DataConfig
+from trivet.training.config import EvaluationConfig
+
+Rung = Literal["encoder", "whitening", "joined", "head", "fine-tuning", "scratch"]
+RUNGS: tuple[Rung, ...] = get_args(Rung)
+
+
+class LadderConfig(Config):
+    """Candidates that are compared, each on held-out items with the best before it; see docs/ladder.md.
+
+    Args:
+        rungs: what is tried, in this order: encoders as they are, whitening, two joined, a head, fine-tuning, a small
+            network from scratch; fewer to save time.
+        encoders: of the pretrained encoders on this machine, the names of those to compare; by default all.
+        weights: NAME = file or folder of weights, for encoders that trivet encoders has not downloaded.
+        start: folders of checkpoints of yours, of timm, sentence-transformers or transformers, as further encoders.
+        minutes: after which no further candidate begins: more lets fine-tuning end. 4 by default, with a GPU 30.
+    """
+
+    rungs: tuple[Rung, ...] = Field(RUNGS, min_length=1)
+    encoders: tuple[str, ...] | None = None
+    weights: dict[str, Path] = {}
+    start: tuple[Path, ...] = ()
+    minutes: float | None = Field(None, gt=0)
+
+
+class LadderSettings(Config):
+    """A settings file with a section [ladder]: the data, what is tried, and how all of it is measured.
+
+    Args:
+        seed: seed of each candidate.
+    """
+
+    seed: int = Field(0, ge=0, le=2**63 - 1)
+    data: SerializeAsAny[DataConfig]
+    ladder: LadderConfig = LadderConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
