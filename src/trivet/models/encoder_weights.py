@@ -75,7 +75,9 @@ def from_folder(folder: Path, kind: EncoderKind) -> EncoderAtHand:
     """
     if kind == "images":
         name = read_timm_folder(folder)[0]
-        return EncoderAtHand(Encoder(folder.resolve().name, kind, name), {"name": name, "weights": str(folder.resolve())})
+        return EncoderAtHand(
+            Encoder(folder.resolve().name, kind, name), {"name": name, "weights": str(folder.resolve())}
+        )
     find_text_folder(str(folder))
     name = f"{TEXT}{folder.resolve()}"
     return EncoderAtHand(Encoder(folder.resolve().name, kind, name), {"name": name})

@@ -12,7 +12,7 @@ class CandidateRecord(Record):
 
     `encoder` is the candidate that it begins as, "" where it begins from nothing. `difference` is that of MAP@R from
     the best before it, `against`, with a 90 % interval over classes, whose lower end is that of one-sided 95 %.
-    `reason` says in a sentence why it was not tried, or not to its end. `parameters` counts those that were trained.
+    `reason` says in a sentence why it was not tried. `parameters` counts those that were trained.
     """
 
     name: str
@@ -26,14 +26,17 @@ class CandidateRecord(Record):
     high: Number | None = None
     better: bool = False
     reason: str = ""
-    step: int | None = None
+    steps: int | None = None
     seconds: Number = 0
     parameters: int | None = None
     dimensions: int | None = None
 
 
 class ConfirmedRecord(Record):
-    """The best candidate beside its encoder, on held-out items that did not choose it."""
+    """The best candidate beside its encoder, on held-out items that did not choose it.
+
+    `low` and `high` are the 90 % interval of the difference of MAP@R, over classes.
+    """
 
     items: int
     classes: int
@@ -42,6 +45,8 @@ class ConfirmedRecord(Record):
     encoder_recall: Number
     map_at_r: Number = Field(alias="map@r")
     encoder_map_at_r: Number
+    low: Number | None = None
+    high: Number | None = None
     passed: bool
 
 
@@ -50,7 +55,7 @@ class LadderRecord(Record):
 
     `held_out` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
     `best` is the best candidate by these, `result` the one that confirming left. `missing` are encoders of the
-    catalogue whose weights were not on this machine.
+    catalogue whose weights were not on this machine. `reason` says why nothing was held out.
     """
 
     held_out: str = "classes"
@@ -63,3 +68,4 @@ class LadderRecord(Record):
     missing: list[str] = []
     minutes: Number | None = None
     seconds: Number = 0
+    reason: str = ""

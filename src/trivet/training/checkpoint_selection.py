@@ -272,7 +272,7 @@ class ScoreDifference(NamedTuple):
 
     Attributes:
         low, high: None for a single class; the lower end is that of a one-sided interval of 95 %.
-        better: whether it is above 0 beyond doubt, and recall@1 not lower.
+        better: whether it is above 0 beyond doubt, and recall@1 not lower beyond doubt.
     """
 
     mean: float
@@ -282,29 +282,11 @@ class ScoreDifference(NamedTuple):
 
 
 def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:
-    """Compare two networks by the rule by which a step is better than the start, see `CheckpointSelection`."""
+    """Compare two networks by the scores of the same items, each class as one unit (Student's t)."""
     gains = scores.values - others.values
     _, members, sizes = np.unique(scores.classes, return_inverse=True, return_counts=True)
-    means = np.bincount(members, weights=gains[:, 0]) / sizes
-    mean, better = float(gains[:, 0].mean()), bool(gains[:, 1].mean() >= 0)
-    if len(means) < 2:
-        return ScoreDifference(mean, None, None, better=False)
-    interval = student(means, level=2 * LEVEL - 1)
-    return ScoreDifference(mean, interval.low, interval.high, better=better and interval.low > 0)
-
-
-def lower_end(gains: Floats, classes: Integers) -> float | None:
-    """The lower end of the one-sided 95 % interval of a mean gain, by Student's t over the means of the classes.
-
-    Args:
-        gains: `(N,)` of each item.
-        classes: `(N,)` of each item.
-
-    Returns:
-        None for a single class, of which nothing can be told.
-    """
-    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    means = np.bincount(members, weights=gains) / sizes
-    if len(means) < 2:
-        return None
-    return student(means, level=2 * LEVEL - 1).low
+    if len(sizes) < 2:
+        return ScoreDifference(float(gains[:, 0].mean()), None, None, better=False)
+    measure, recall = (student(np.bincount(members, weights=column) / sizes, level=2 * LEVEL - 1) for column in gains.T)
+    better = measure.low > 0 and recall.high >= 0
+    return ScoreDifference(float(gains[:, 0].mean()), measure.low, measure.high, better=better)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, model_validator
 
 from trivet.config.base import Config
 from trivet.datasets import DataConfig
@@ -29,7 +29,7 @@ class LadderConfig(Config):
 
     rungs: tuple[Rung, ...] = Field(RUNGS, min_length=1)
     encoders: tuple[str, ...] | None = None
-    weights: dict[str, Path] = {}
+    weights: dict[str, Path] = Field({})
     start: tuple[Path, ...] = ()
     minutes: float | None = Field(None, gt=0)
 
@@ -45,3 +45,9 @@ class LadderSettings(Config):
     data: SerializeAsAny[DataConfig]
     ladder: LadderConfig = LadderConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.data.folds is not None:
+            raise ValueError("data.folds are those of a single run, and a ladder makes its own: remove it.")
+        return self

@@ -19,6 +19,7 @@ from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, rec
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
 from trivet.models.store import WEIGHTS
+from trivet.reports.ladder_record import LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.fingerprint import file_fingerprint
 from trivet.runtime.safe_read import read_json
@@ -29,10 +30,10 @@ from trivet.training.loggers import LOGS
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
 LADDER, LADDER_CONFIG, CANDIDATES = "ladder.json", "ladder.toml", "candidates"  # of a run that was the best of several
-FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING, LADDER, LADDER_CONFIG)
+FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING)
 MODEL, MODEL_LAST, MODEL_BEST = "model", "model-last", "model-best"
-FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS, CANDIDATES)
-NAMES = frozenset((*FILES, *FOLDERS))
+FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS)
+NAMES = frozenset((*FILES, *FOLDERS, LADDER, LADDER_CONFIG, CANDIDATES))
 Which = Literal["last", "best"]
 FOLDS, FOLDS_CONFIG = "folds.json", "folds.toml"  # of a folder whose folders are the runs of a cross-validation
 
@@ -57,6 +58,11 @@ def write_noise(path: Path, splits: Splits) -> None:
     write_atomic(path, data)
 
 
+def is_unfinished_ladder(path: Path) -> bool:
+    """True if a folder holds candidates, and no run of the best of them yet."""
+    return (path / LADDER_CONFIG).is_file() and not (path / CONFIG).is_file()
+
+
 class RunFolder:
     """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report.
 
@@ -71,14 +77,23 @@ class RunFolder:
     def new(self, config: RunConfig, *, force: bool) -> Iterator[None]:
         """Make the folder, which must be new unless `force` is set, for the block that fills it.
 
+        One where a ladder has found the settings gets them.
+
         Raises:
             ValueError: if the folder exists and may not be replaced.
             OSError: if it cannot be written.
         """
+        ladder = self.ladder()
+        if ladder is not None and ladder.result and not (self.path / CONFIG).exists():
+            with self.locked():
+                write_atomic(self.path / CONFIG, config.to_toml().encode())
+                self._config = config
+                yield
+            return
         with filled_folder(
             self.path,
             NAMES,
-            mark=CONFIG,
+            mark=LADDER_CONFIG if is_unfinished_ladder(self.path) else CONFIG,
             what="a run",
             force=force,
             ended=self.ended,
@@ -196,6 +211,11 @@ class RunFolder:
             return RunRecord.read(record)
         except ValueError as error:
             raise ValueError(f"{path} must be the record of a run: {error}; restore it, or delete it.") from None
+
+    def ladder(self) -> LadderRecord | None:
+        """The candidates of which the run is the best; None where it was not one of several."""
+        file = self.path / LADDER
+        return LadderRecord.read(read_json(file, "the record of a ladder")) if file.is_file() else None
 
     def write_record(self, record: RunRecord) -> RunRecord:
         """Write `record.json` whole, with all its keys; returns the record."""

@@ -68,6 +68,7 @@ class RunLog:
         self.record = first_record(run.name, components.splits, command, config.recorded(), config.warnings)
         if earlier is not None:  # a forecast that was made of this run stays with it
             self.record.forecast, self.record.foreseen = earlier.forecast, earlier.foreseen
+        self.record.ladder = run.ladder()
         self.record.warnings += components.notes
         self.record.warnings += state.cleaning.warnings(config.training.num_steps)
         self.record.model = ModelSize(parameters=state.learner.model.num_parameters)

@@ -71,6 +71,7 @@ def evaluate_run(
         config = in_steps(config, splits)
         splits = with_features(config, splits, model)
         record = run.record() or first_record(run.name, splits, "", config.recorded(), config.warnings)
+        record.ladder = run.ladder()
         record.warnings = [*dict.fromkeys([*record.warnings, *splits.warnings])]
         if record.status in ("running", "interrupted"):
             checkpoints = run.checkpoints()

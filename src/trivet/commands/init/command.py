@@ -13,11 +13,15 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Minutes,
     SkipEmpty,
+    Start,
     Table,
     VectorCodes,
+    Weights,
     check_written,
     exists,
+    ladder_values,
 )
 from trivet.io.overwrite_guard import INIT_START, begins
 from trivet.io.vector_choice import VectorChoice
@@ -45,18 +49,9 @@ def init(
         ),
     ] = None,
     text: Annotated[str | None, typer.Option(help="The column of texts. Default: guessed.")] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(help="For texts: the sentence-transformers model that makes the vectors, by name or folder."),
-    ] = None,
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="For images: the pretrained network to begin from, by its name in trivet encoders or timm:NAME, and "
-            "the file or folder of its weights. Default: one of trivet encoders that is on this machine.",
-        ),
-    ] = None,
+    weights: Weights = None,
+    start: Start = None,
+    minutes: Minutes = None,
     table: Table = None,
     embedding: EmbeddingColumn = None,
     codes: VectorCodes = None,
@@ -73,17 +68,9 @@ def init(
     data_root: DataRoot = None,
     json: Json = False,
 ) -> int:
-    """Look at your data and write settings for it, with comments on what was found and why each was chosen."""
+    """Look at your data and write the settings of trivet train for it, with comments on what was found and chosen."""
     check_written(context, recognised={"output": begins(INIT_START.encode())})
     default_schema = output.parent / SCHEMA
-    files = {}
-    for option in weights or []:
-        name, equals, file = option.rpartition("=")
-        if not equals:
-            raise ValueError(
-                f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
-            )
-        files[name] = Path(file)
     with show_progress("looking at the data"):
         from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
 
@@ -92,8 +79,7 @@ def init(
             path,
             labels=labels,
             text=text,
-            encoder=encoder,
-            weights=files,
+            ladder=ladder_values(weights, start, minutes),
             choice=choice,
             skip_empty=skip_empty,
             data_root=data_root,

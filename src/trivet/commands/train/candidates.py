@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,20 +17,19 @@ from trivet.training.config import RunConfig
 from trivet.training.ladder_config import LadderSettings, Rung
 
 Values = dict[str, Any]
-ENCODER = "encoder"
+ENCODER: Rung = "encoder"
 EASY = {"name": "triplet", "margin": 0.2, "positives": "easy", "negatives": "semihard"}
 TRIPLET = {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"}
 SINGLES = {"name": "proxy-nca"}  # where a class has one item
 FIXED = {"steps": 0}
 TUNING = {"optimizer": "adamw", "weight_decay": 1e-4, "warmup_steps": 10}
-RATES = {"images": (3e-5, 1e-5), "texts": (2e-5,)}  # of fine-tuning all of a network, the best known first
+RATES = {"images": 3e-5, "texts": 2e-5}  # of fine-tuning all of a network
 LORA, LORA_RATE = 8, 5e-4
-TUNING_STEPS = {"images": 80, "texts": 100}
-HEAD_STEPS, HEAD_EVERY, HEAD_RATE = 200, 20, 1e-3
+TUNING_STEPS = {"images": (80, 320, 1280), "texts": (50, 200, 800)}  # each is tried if the one before is better
+HEAD_STEPS = {60: 3e-4, 200: 1e-3, 800: 1e-3}  # of a head, and the rates to which they rise
 SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
 DRAWN, SMALL = 28, 64  # pixels of a small network of drawings, and of photographs
 PASSES = 10  # of training from scratch over the items
-LOOKED_AT = 1000  # items of a look while a whole network is trained
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,14 @@ class Candidate:
         name: in words, of which no two are alike.
         values: sections of its settings.
         encoder: the name of the candidate of the first rung that it begins as; empty where it begins from nothing.
+        longer_than: the name of the candidate that it trains longer than, and is tried if that one is better.
     """
 
     name: str
     rung: Rung
     values: Values
     encoder: str = ""
+    longer_than: str = ""
 
     @property
     def trained(self) -> bool:
@@ -105,7 +106,7 @@ class Proposer:
         if rung == "joined":
             return self._joined(ranked)
         if rung == "head":
-            return [self._head(best)]
+            return self._heads(best)
         return self._tuned(best)
 
     def _encoders(self) -> list[Candidate]:
@@ -134,10 +135,15 @@ class Proposer:
         rung: Rung = "whitening" if head == "whitening" else "head"
         return Candidate(name, rung, merged(encoder.values, {**values, "model": model}), encoder.name)
 
-    def _head(self, encoder: Candidate) -> Candidate:
-        training = {"steps": HEAD_STEPS, "learning_rate": HEAD_RATE, "warmup_steps": "all"}
-        values = {"training": training, "evaluation": {"every": HEAD_EVERY}, "batch": self._batch(32, 8)}
-        return self._with_head(encoder, "residual", f"head on {encoder.name}", values)
+    def _heads(self, encoder: Candidate) -> list[Candidate]:
+        candidates = list[Candidate]()
+        for steps, rate in HEAD_STEPS.items():
+            training = {"steps": steps, "learning_rate": rate, "warmup_steps": "all"}
+            name = f"head on {encoder.name}, {steps} steps"
+            values = {"training": training, "batch": self._batch(32, 8)}
+            shorter = candidates[-1].name if candidates else ""
+            candidates.append(replace(self._with_head(encoder, "residual", name, values), longer_than=shorter))
+        return candidates
 
     def _joined(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         two = [candidate for candidate in ranked[:2] if self.kind == "images"]
@@ -153,25 +159,24 @@ class Proposer:
         model = {key: value for key, value in encoder.values["model"].items() if key != "freeze"}
         if self.kind == "vectors" or model["name"] == "residual":
             return []
-        steps = TUNING_STEPS[self.kind]
         values: Values = {
-            "training": {**TUNING, "steps": steps},
             "batch": self._batch(16, 4),
-            "evaluation": {"every": 20, "sample": LOOKED_AT},
             "loss": self._loss(EASY if self.kind == "images" else TRIPLET),
         }
-        if self.kind == "images" and self._mirrored:
-            values["data"] = {"augment": "crop-flip"}
-        candidates = []
-        for rate in RATES[self.kind]:
-            tuned = merged(encoder.values, merged(values, {"training": {"learning_rate": rate}}))
-            tuned["model"] = model
-            name = f"{encoder.name} fine-tuned at {rate:g}"
-            candidates.append(Candidate(name, "fine-tuning", tuned, encoder.name))
+        if self.kind == "images":
+            values["data"] = self._augment
+        ways = {"fine-tuned": (RATES[self.kind], model)}
         if self.kind == "texts" or "vit" in model["name"]:
-            tuned = merged(encoder.values, merged(values, {"training": {"learning_rate": LORA_RATE}}))
-            tuned["model"] = {**model, "lora": LORA}
-            candidates.append(Candidate(f"{encoder.name} with LoRA", "fine-tuning", tuned, encoder.name))
+            ways["with LoRA"] = LORA_RATE, {**model, "lora": LORA}
+        candidates = []
+        for how, (rate, network) in ways.items():
+            shorter = ""
+            for steps in TUNING_STEPS[self.kind]:
+                training = {**TUNING, "steps": steps, "learning_rate": rate}
+                tuned = merged(encoder.values, {**values, "training": training}) | {"model": network}
+                name = f"{encoder.name} {how}, {steps} steps"
+                candidates.append(Candidate(name, "fine-tuning", tuned, encoder.name, shorter))
+                shorter = name
         return candidates
 
     def _scratch(self) -> list[Candidate]:
@@ -188,20 +193,22 @@ class Proposer:
         steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))
         name = "mlp" if size < 8 else "conv2" if size < 16 else "conv4"
         values: Values = {
-            "data": {"image_size": size} | ({"augment": "crop-flip"} if self._mirrored else {}),
+            "data": {"image_size": size, **self._augment},
             "model": {"name": name, "embedding_dim": SCRATCH_WIDTH},
             "loss": self._loss({"name": "multi-similarity"}),
             "training": {"steps": steps, "learning_rate": 1e-3, "schedule": "cosine"},
             "batch": batch,
-            "evaluation": {"every": max(1, steps // 8)},
         }
         return [Candidate(f"{name} from scratch", "scratch", self._values(values))]
 
     @property
-    def _mirrored(self) -> bool:
-        """True if training images may be mirrored: photographs, of which the settings do not say how."""
+    def _augment(self) -> Values:
+        """How training images are changed: as the settings say, else photographs are shifted and mirrored."""
         data = self.settings.data
-        return isinstance(data, ImagesConfig) and data.mirrored and data.channels == 3 and not data.changes_images
+        if "augment" in data.model_fields_set:
+            return {"augment": data.augment}
+        photographs = isinstance(data, ImagesConfig) and data.mirrored and data.channels == 3
+        return {"augment": "crop-flip"} if photographs else {}
 
     def _data_for(self, entry: EncoderAtHand) -> Values:
         """The settings of images that an encoder takes: of colours, and of sides that it can cut into squares."""
@@ -222,7 +229,6 @@ class Proposer:
             "loss": self._loss(TRIPLET),
             "batch": self._batch(16, 4),
             "evaluation": settings.evaluation.model_dump(mode="json", exclude_unset=True),
-            "choosing": {"keep": "best", "measure": "map@r"},
         }
         return merged(shared, values)
 
@@ -251,11 +257,6 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     return result
 
 
-def settings_of(candidate: Candidate, *, chooses: bool) -> RunConfig:
-    """The settings of the run of a candidate.
-
-    Args:
-        chooses: whether items are held out to choose its step by; else the last is kept.
-    """
-    values = candidate.values if chooses else {**candidate.values, "choosing": {}}
-    return RunConfig.parse(values, source=candidate.name)
+def settings_of(candidate: Candidate) -> RunConfig:
+    """The settings of the run of a candidate."""
+    return RunConfig.parse(candidate.values, source=candidate.name)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,68 +15,62 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Minutes,
     SkipEmpty,
+    Start,
     Table,
     TrustCode,
     VectorCodes,
+    Weights,
     check_folder,
     exists,
+    ladder_values,
     refuse,
 )
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
+from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
 from trivet.runtime.text import typed
 
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
+    from trivet.reports.run_record import RunRecord
     from trivet.training.config import RunConfig
+    from trivet.training.ladder_config import LadderSettings
 
 
 def train(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Argument(help="The settings, a TOML file.", show_default=False, callback=exists)
-    ] = None,
-    vectors: Annotated[
+    path: Annotated[
         Path | None,
-        typer.Option(
+        typer.Argument(
+            help="Your data, as trivet init takes them: a folder or a table of images, a table of texts, or vectors. "
+            "Or settings, a TOML file.",
+            show_default=False,
             callback=exists,
-            help="Instead of settings: a file of vectors with labels (a table, npz, or npy with a csv beside it), on "
-            "which a head is trained.",
         ),
     ] = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option(
-            callback=exists,
-            help="Instead of settings: a file of texts with labels (csv, parquet or JSON lines), on whose vectors a "
-            "head is trained.",
-        ),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="With --texts: the sentence-transformers model that makes the vectors, by name or folder. Default: "
-            "character n-grams."
-        ),
-    ] = None,
+    text: Annotated[str | None, typer.Option(help="The column of texts. Default: guessed.")] = None,
+    weights: Weights = None,
+    start: Start = None,
+    minutes: Minutes = None,
     table: Table = None,
     embedding: EmbeddingColumn = None,
     codes: VectorCodes = None,
     set: Change = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml or another file NAME."),
+        typer.Option("--output", "-o", help="The run folder. Default: runs/NAME for NAME.toml, or for data NAME."),
     ] = None,
     labels: Annotated[
         list[Path] | None,  # of paths, so that what is read is not written over; a column is a path, too
         typer.Option(
             metavar="TEXT",
-            help="With settings: decisions on training labels, a csv file id,decision,label as trivet audit writes it: "
-            "keep, relabel or drop; the same as --set data.decisions=FILE. With --vectors or --texts: a label column; "
-            "may be repeated, the coarse one first, which is trained on.",
+            help="Of your data: a column of labels, or for a folder the name of a level; may be repeated, the coarse "
+            "one first. With settings: decisions on training labels, a csv file id,decision,label as trivet audit "
+            "writes it: keep, relabel or drop; the same as --set data.decisions=FILE.",
         ),
     ] = None,
     skip_empty: SkipEmpty = False,
@@ -105,28 +98,20 @@ def train(
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
+    own = ("text", "weights", "start", "minutes", "table", "embedding", "codes")  # options of data
     if folds is not None and member_of(os.environ) is not None:
         raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
+    record: RunRecord | None
     if resume is not None:
-        if config is not None:
-            raise ValueError("--resume takes the settings of the run: leave out the settings file.")
-        new_only = (
-            "vectors",
-            "texts",
-            "encoder",
-            "table",
-            "embedding",
-            "codes",
-            "labels",
-            "output",
-            "force",
-            "folds",
-            "skip_empty",
+        if path is not None:
+            raise ValueError("--resume takes the settings of the run: leave out the settings or data.")
+        refuse(
+            context, "--resume takes the settings of the run", *own, "labels", "output", "force", "folds", "skip_empty"
         )
-        refuse(context, "--resume takes the settings of the run", *new_only)
         with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
-            from trivet.commands.train import run
+            from trivet.commands.train import ladder, run
+            from trivet.training.run_folder import is_unfinished_ladder
 
         folder = resume
         if several.is_cross_validation(folder):
@@ -135,45 +120,58 @@ def train(
             refuse(context, f"--set is for one run: name one of those in {folder}", "set")
             result = several.resume_folds(folder, data_root=data_root, command=command_line(), progress=True)
             return _folds_ended(result, folder, json=json)
-        record = run.resume(folder, changes=set, data_root=data_root, command=command_line(), progress=True)
-    else:
-        sources = [source for source in (config, vectors, texts) if source is not None]
-        if len(sources) != 1:
-            raise ValueError(
-                "train needs one of a settings file, such as examples/omniglot.toml, --vectors FILE, --texts FILE and "
-                f"--resume RUN: got {len(sources)} of them."
-            )
-        if encoder is not None and texts is None:
-            raise ValueError("--encoder makes vectors of texts: give it with --texts FILE.")
-        if vectors is None:
-            refuse(context, "vectors are read with --vectors", "table", "embedding", "codes")
-        if config is not None:
-            settings = _read(config, set, labels)  # before what takes long to load
+        if is_unfinished_ladder(folder):
+            refuse(context, f"--set is for one run: {folder} tries several", "set")
+            record = ladder.resume_climb(folder, data_root=data_root, command=command_line(), progress=True)
         else:
-            for file in (name for name in labels or [] if name.suffix == ".csv" and name.is_file()):
-                raise ValueError(
-                    f"--labels names a column with --vectors and --texts: got the file {file}; if it holds decisions, "
-                    f"use --set data.decisions={file}."
-                )
-            data = {"path": str(sources[0])} | ({} if labels is None else {"levels": list(map(str, labels))})
-            data |= {"name": "vectors"} if texts is None else {"name": "texts"}
-            answers = {"encoder": encoder, "table": table, "embedding": embedding, "codes": codes}
-            data |= {name: str(value) for name, value in answers.items() if value is not None}
-            settings = _made(data, set, folds, data_root)
+            record = run.resume(folder, changes=set, data_root=data_root, command=command_line(), progress=True)
+    else:
+        if path is None:
+            raise ValueError(
+                "train needs your data or a settings file, such as trivet train photos/ or trivet train "
+                "examples/omniglot.toml, or --resume RUN."
+            )
+        settings: LadderSettings | RunConfig
+        if path.suffix == ".toml":
+            refuse(context, "settings say what the data are", *own)
+            settings = _read(path, set, labels)  # before what takes long to load
+        else:
+            settings = _proposed(
+                path,
+                set,
+                labels=labels,
+                text=text,
+                ladder=ladder_values(weights, start, minutes),
+                choice=VectorChoice(table, embedding, codes),
+                skip_empty=skip_empty,
+                data_root=data_root,
+            )
         with show_progress("loading what trains"):
-            from trivet.commands.train import run
+            from trivet.commands.train import ladder, run
+            from trivet.training.config import RunConfig
 
-        folder = output or Path("runs") / sources[0].stem
+        folder = output or Path("runs") / path.stem
         for target in [folder] if folds is None else [folder / f"fold-{fold}" for fold in range(folds)]:
             check_folder(context, target, RUN_FOLDER, readable=("config.toml", "applied_decisions.csv"))
-        if folds is not None:
+        if not isinstance(settings, RunConfig):
+            refuse(context, "a ladder holds out a fold of its own", "folds")
+            record = ladder.climb(
+                settings, folder, data_root=data_root, force=force, command=command_line(), progress=True
+            )
+        elif folds is not None:
             from trivet.commands.train.folds import cross_validate
 
             result = cross_validate(
                 settings, folder, folds, data_root=data_root, force=force, command=command_line(), progress=True
             )
             return _folds_ended(result, folder, json=json)
-        record = run.train(settings, folder, data_root=data_root, force=force, command=command_line(), progress=True)
+        else:
+            record = run.train(
+                settings, folder, data_root=data_root, force=force, command=command_line(), progress=True
+            )
+    if record is None:
+        echo(f"trivet: stopped; continue with trivet train --resume {typed(folder)}", err=True)
+        return 1
     if json:
         from trivet.commands.train.record import RunSummary  # here: `--help` needs no record
 
@@ -194,10 +192,12 @@ def train(
     return 1
 
 
-def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> RunConfig:
-    """The settings of a file, with changes and a file of decisions on labels."""
+def _read(path: Path, changes: list[str], decisions: list[Path] | None) -> LadderSettings | RunConfig:
+    """The settings of a file, with changes and a file of decisions on labels: of a ladder where it has that section."""
     with show_progress("reading the settings"):
-        from trivet.training.config import RunConfig  # here: `--help` needs no settings
+        from trivet.config.base import read_settings  # here: `--help` needs no settings
+        from trivet.training.config import RunConfig
+        from trivet.training.ladder_config import LadderSettings
 
     if decisions is not None and len(decisions) > 1:
         raise ValueError(
@@ -206,18 +206,26 @@ def _read(config: Path, changes: list[str], decisions: list[Path] | None) -> Run
     for file in decisions or []:
         exists(file)
         changes = [*changes, f"data.decisions={dumps(str(file))}"]
-    return RunConfig.read(config, changes)
+    kind = LadderSettings if "ladder" in read_settings(path) else RunConfig
+    return kind.read(path, changes)
 
 
-def _made(data: Mapping[str, object], changes: list[str], folds: int | None, data_root: Path | None) -> RunConfig:
-    """Settings that suit the data, said on standard error."""
-    with show_progress("loading what trains"):
-        from trivet.commands.train.train_on_vectors import head_settings
-    changes = changes if folds is None else [*changes, f"data.folds={folds}"]
-    with show_progress("reading the data"):
-        settings, summary = head_settings(data, changes, data_root=data_root)
-    echo(summary, err=True)
-    return settings
+def _proposed(path: Path, changes: list[str], *, labels: list[Path] | None, **options: Any) -> LadderSettings:
+    """The settings that `trivet init` writes for data, with changes."""
+    if file := next((name for name in labels or [] if name.suffix == ".csv" and name.is_file()), None):
+        raise ValueError(
+            f"--labels names a column of your data: got the file {file}; if it holds decisions, use "
+            f"--set data.decisions={file}."
+        )
+    with show_progress("looking at the data"):
+        from trivet.commands.init.run import propose  # here: it loads the training stack
+        from trivet.training.ladder_config import LadderSettings
+
+        proposal = propose(path, labels=None if labels is None else [*map(str, labels)], **options)
+    for finding in proposal.findings:
+        echo(finding, err=True)
+    values = LadderSettings.with_overrides(proposal.values, changes)
+    return LadderSettings.parse(values, source="the settings of trivet train")
 
 
 def _folds_ended(result: CrossValidation, folder: Path, *, json: bool) -> int:

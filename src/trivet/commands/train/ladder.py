@@ -1,46 +1,43 @@
-"""`trivet train` of a ladder: tries candidates, each on held-out items beside the best before it, and keeps the best."""
+"""`trivet train` of a ladder: candidates are compared on held-out items, and the best is trained on all."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from trivet.collapse.alarms import COLLAPSED, Event
-from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.candidates import Candidate, Proposer, settings_of
-from trivet.commands.train.run import resume, train
+from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import DataConfig, Splits
-from trivet.datasets.dataset import holds_items_out
-from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, write_atomic, write_json
+from trivet.datasets.dataset import hold_out_fold, holds_items_out
+from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, locked_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds
-from trivet.models import Embedder
+from trivet.models.config import TEXT
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
-from trivet.reports.run_record import RunRecord, SelectionCheck
+from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import announce, reporter, show_progress, work
-from trivet.runtime.safe_read import read_json
-from trivet.runtime.text import counted, typed
+from trivet.runtime.text import typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
-from trivet.training.components import begun, check_before_data, load_splits
+from trivet.training.components import begun, check_before_data, first_task, load_splits, trained_on
 from trivet.training.config import RunConfig, resolved
 from trivet.training.features import with_features
-from trivet.training.guard import event_line
-from trivet.training.ladder_config import RUNGS, LadderSettings
-from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, trained_model
+from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
+from trivet.training.loop import fit
+from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, is_unfinished_ladder
 
 MINUTES, GPU_MINUTES = 4.0, 30.0
-FEW_CLASSES = 6  # to train on, below which none can be held out to choose by
-HELD_OUT = 24  # classes that are held out of many
-ITEM_FOLDS = 5
-OVER = "the time was over"
+FEW_CLASSES = 4  # to train on, below which none can be held out
+ENOUGH = 24  # held-out classes to choose and confirm by
+MOST_FOLDS, ITEM_FOLDS = 8, 5
+VALIDATION = "validation"
+TIMED = 3  # steps by which the time of a candidate is estimated, the first of which is not counted
 
 
 def climb(
@@ -52,15 +49,15 @@ def climb(
     command: str = "",
     progress: bool = False,
 ) -> RunRecord | None:
-    """Try the candidates of a ladder; the best becomes the run in the folder `path`, evaluated as any.
+    """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
-    The items that are held out of training are cut in two halves, of different classes. By the first the step of each
-    candidate is chosen, and a candidate among the others: it is better than the best before it by the rule of
-    `training.checkpoint_selection`. By the other half the best is compared with the encoder that it begins as; where it
-    is below it, this encoder is the result. What is evaluated chooses nothing.
+    Each candidate is trained without a part of the training classes and measured on these; with few classes there are
+    two parts, each of which is held out in turn. By half of the classes candidates are compared: one is better than the
+    best before it by the rule of `training.checkpoint_selection`. By the other half the best of all is compared with
+    the encoder that it begins as: where it is below it, this encoder is the result. What is evaluated chooses nothing.
 
     Returns:
-        the record of the run; None if a signal came before, and `resume_climb` goes on.
+        the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
 
     Raises:
         ValueError, OSError: as `trivet.commands.train.run.train`.
@@ -69,59 +66,40 @@ def climb(
     with filled_folder(
         path,
         NAMES,
-        mark=CONFIG if (path / CONFIG).exists() else LADDER_CONFIG,
+        mark=LADDER_CONFIG if is_unfinished_ladder(path) else CONFIG,
         what="a run",
         force=force,
-        ended=RunFolder(path).ended,
+        ended=lambda: (path / LADDER).is_file(),
         go_on=f", or continue it with trivet train --resume {typed(path)}",
     ):
         write_atomic(path / LADDER_CONFIG, settings.to_toml().encode())
         try:
-            ended = _climbed(settings, path, data_root, command, progress=progress)
+            config = _tried(settings, path, data_root, progress=progress)
         except ValueError:
             if not (path / LADDER).exists():  # the settings do not fit the data: nothing is to be gone on with
                 (path / LADDER_CONFIG).unlink()
             raise
-    return _evaluated(path, data_root, progress=progress) if ended else None
+    return None if config is None else train(config, path, data_root=data_root, command=command, progress=progress)
 
 
 def resume_climb(
     path: Path, *, data_root: Path | None = None, command: str = "", progress: bool = False
 ) -> RunRecord | None:
-    """Go on with a ladder that was stopped; what was tried stays as it is. See `climb`."""
+    """Go on with a ladder that was stopped; what was measured stays as it is. See `climb`."""
     with settings_in(path):
         settings = LadderSettings.read(path / LADDER_CONFIG)
-    with locked_folder(path, NAMES, what="a run", ended=RunFolder(path).ended):
-        ended = _climbed(settings, path, data_root, command, progress=progress)
-    return _evaluated(path, data_root, progress=progress) if ended else None
+    with locked_folder(path, NAMES, what="a run", ended=lambda: (path / LADDER).is_file()):
+        config = _tried(settings, path, data_root, progress=progress)
+    return None if config is None else train(config, path, data_root=data_root, command=command, progress=progress)
 
 
-def is_unfinished(path: Path) -> bool:
-    """True if a folder holds a ladder whose result is not there yet."""
-    return (path / LADDER_CONFIG).is_file() and not (path / CONFIG).is_file()
-
-
-def _climbed(settings: LadderSettings, path: Path, data_root: Path | None, command: str, *, progress: bool) -> bool:
-    """Try all candidates and make the best the run; returns False if a signal came before."""
+def _tried(settings: LadderSettings, path: Path, data_root: Path | None, *, progress: bool) -> RunConfig | None:
+    """The settings of the best of all candidates; None if a signal came before."""
     with show_progress("trying candidates", show=progress):
         try:
-            ladder = Ladder(settings, path, data_root)
-            ladder.climb()
-            ladder.finish(command)
+            return Ladder(settings, path, data_root).climb()
         except KeyboardInterrupt:
-            return False
-    return True
-
-
-def _evaluated(path: Path, data_root: Path | None, *, progress: bool) -> RunRecord:
-    config = RunFolder(path).config()
-    with show_progress("evaluation", show=progress):
-        splits = load_splits(config, data_root, reporter("reading images"))
-        chosen_by = selection_split(splits)
-        evaluation = {name: items for name, items in splits.evaluation.items() if name != chosen_by}
-        return evaluate_run(
-            path, data_root=data_root, progress=progress, splits=replace(splits, evaluation=evaluation or splits.evaluation)
-        )
+            return None
 
 
 def _resolved(settings: LadderSettings) -> LadderSettings:
@@ -137,213 +115,166 @@ def _resolved(settings: LadderSettings) -> LadderSettings:
     )
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """A candidate that was measured."""
+class Folds(NamedTuple):
+    """Parts of the training items, of which the first `used` are held out, one after the other."""
 
-    candidate: Candidate
-    scores: Scores
+    total: int
+    used: int
+    of: Literal["classes", "items"]
 
 
 class Ladder:
     """Candidates that are tried one after the other.
 
     Args:
-        folder: of the run; `candidates/` in it holds what was trained.
+        folder: of the run: `ladder.json` in it is what was measured, `candidates/` the settings and scores of each.
+
+    Attributes:
+        record: what was measured.
+
+    Raises:
+        ValueError: as `load_splits`.
     """
 
     def __init__(self, settings: LadderSettings, folder: Path, data_root: Path | None) -> None:
-        self._folder, self._root = folder, data_root
-        self._splits: dict[str, Splits] = {}
-        self._networks: dict[str, Embedder] = {}
-        data, splits = self._held_out(settings.data)
-        self.settings = settings.model_copy(update={"data": data})
-        self._chooses = selection_split(splits)
-        self._proposer = Proposer(self.settings, splits.train, splits.level)
-        self.record = self._begun(splits)
-        self._best: _Tried | None = None
-
-    def _held_out(self, data: DataConfig) -> tuple[DataConfig, Splits]:
-        """The settings with a fold of the training items held out, and the data as these divide them."""
+        self._settings, self._folder, self._root = settings, folder, data_root
+        self._loaded: dict[str, Splits] = {}
         with work("reading the data"):
-            splits = self._load(data, {})
-        if selection_split(splits) is not None or data.folds is not None:
-            return data, splits
-        classes = len(np.unique(splits.train.labels[splits.level]))
-        folds: dict[str, Any] = {"folds": 0}
-        if holds_items_out(splits):
-            folds = {"folds": ITEM_FOLDS, "folds_of": "items"}
-        elif classes >= FEW_CLASSES:
-            folds = {"folds": 2 if classes < 2 * FEW_CLASSES else int(np.clip(round(classes / HELD_OUT), 3, 8))}
-        data = DataConfig.parse(data.model_dump(exclude_unset=True) | folds, source="data")
-        return data, self._load(data, {})
+            splits = self._load(settings.data, {})
+        self._folds = held_out_folds(splits)
+        self._proposer = Proposer(settings, splits.train, splits.level)
+        self._best: Candidate | None = None
+        self._scores: dict[str, Scores] = {}
+        record = RunFolder(folder).ladder()
+        self.record = record or LadderRecord(missing=self._proposer.missing, minutes=self._minutes)
+        self.record.held_out = "classes" if self._folds is None else self._folds.of
 
-    def _load(self, data: DataConfig, model: dict[str, Any]) -> Splits:
-        """The data of candidates whose items are read alike, read once."""
-        values = {"data": data.model_dump(), "loss": {"name": "triplet"}}
-        text = model if str(model.get("name", "")).startswith("text:") else {}
-        key = json.dumps([data.model_dump(mode="json"), text.get("name"), text.get("prefix")])
-        if key not in self._splits:
-            config = RunConfig.parse({**values, **({"model": model} if text else {})}, source="data")
-            self._splits = {key: load_splits(config, self._root, reporter("reading images"))}
-        return self._splits[key]
-
-    def _begun(self, splits: Splits) -> LadderRecord:
-        """The record of what was tried before, or a new one."""
-        file = self._folder / LADDER
-        if file.is_file():
-            return LadderRecord.read(read_json(file, "the record of a ladder"))
-        record = LadderRecord(missing=self._proposer.missing, minutes=self._minutes)
-        if self._chooses is not None:
-            choosing = self._half(splits, 0).evaluation[self._chooses]
-            of_items = self.settings.data.folds_of == "items" or self._chooses != "validation"
-            record.held_out = "items" if of_items else "classes"
-            record.items, record.classes = len(choosing), len(np.unique(choosing.labels[splits.level]))
-        return record
-
-    @property
-    def _minutes(self) -> float:
-        return self.settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES)
-
-    def _half(self, splits: Splits, half: int) -> Splits:
-        """The splits with one half of the held-out items, by class, as the only ones to evaluate."""
-        if self._chooses is None:
-            return splits
-        items = splits.evaluation[self._chooses]
-        rows = class_folds(items.labels[splits.level], 2, seed=1)[half]
-        return replace(splits, evaluation={self._chooses: items.subset(rows)})
-
-    def climb(self) -> None:
-        """Try the candidates of each rung."""
-        ladder, tried = self.settings.ladder, list[_Tried]()
-        rungs = [rung for rung in RUNGS if rung in ladder.rungs] if self._chooses is not None else ["encoder"]
+    def climb(self) -> RunConfig:
+        """Try the candidates of each rung; returns the settings of the best."""
+        rungs: list[Rung] = [rung for rung in RUNGS if rung in self._settings.ladder.rungs]
+        if self._folds is None:
+            self.record.reason = (
+                f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
+            )
+            rungs = ["encoder"]
         for rung in rungs:
-            ranked = self._ranked(tried)
-            for candidate in self._proposer.candidates(rung, ranked):
-                one = self._try(candidate)
-                if one is not None and rung == "encoder":
-                    tried.append(one)
+            self._climb_rung(rung)
         if self._best is None:
-            for candidate in self._proposer.candidates("scratch", []):
-                self._try(candidate)
+            self._climb_rung("scratch")
         if self._best is None:
             raise ValueError(
-                "a ladder needs something to try: no pretrained encoder is on this machine; download one with trivet "
-                "encoders --download, give its weights with --weights NAME=FILE, or let ladder.rungs have scratch."
+                "a ladder needs something to try: no pretrained encoder is on this machine, and ladder.rungs has no "
+                "scratch; download one with trivet encoders --download, or give weights with --weights NAME=FILE."
             )
-        self._confirm()
+        result = self._confirmed()
+        self._write()
+        return resolved(settings_of(result))
 
-    def _ranked(self, tried: Sequence[_Tried]) -> list[Candidate]:
+    def _climb_rung(self, rung: Rung) -> None:
+        """Try the candidates of a rung; of those that only train longer, until one is not better."""
+        failed = set[str]()
+        for candidate in self._proposer.candidates(rung, self._ranked()):
+            if candidate.longer_than in failed or not self._try(candidate):
+                failed.add(candidate.name)
+
+    def _ranked(self) -> list[Candidate]:
         """The encoders as they are, the best first."""
-        if self._best is None:
-            return []
-        others = sorted(tried, key=lambda one: -float(one.scores.values[:, 0].mean()))
-        encoder = self._best.candidate.encoder
-        return sorted((one.candidate for one in others), key=lambda candidate: candidate.name != encoder)
+        encoders = [each for each in self._proposer.candidates("encoder", []) if each.name in self._scores]
+        best = None if self._best is None else self._best.encoder
+        encoders.sort(key=lambda each: (each.name != best, -self._scores[each.name].values[:, 0].mean()))
+        return encoders
 
-    def _try(self, candidate: Candidate) -> _Tried | None:
-        """Measure a candidate, and make it the best if it is better beyond doubt; None if there is nothing to measure."""
-        earlier = next((item for item in self.record.candidates if item.name == candidate.name), None)
-        if earlier is not None and earlier.recall is None:
-            return None
-        record = earlier or CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
-        began = time.perf_counter()
-        if earlier is None and candidate.trained and self._best is not None and self._over(0):
-            record.reason = f"Not tried, as the {self._minutes:g} minutes were over."
-            self._note(record)
-            return None
+    def _try(self, candidate: Candidate) -> bool:
+        """Measure a candidate, which becomes the best if it is better beyond doubt; returns whether it does."""
+        earlier = next((each for each in self.record.candidates if each.name == candidate.name), None)
+        if earlier is not None:
+            if earlier.recall is not None:
+                self._scores[candidate.name] = _read_scores(self._file(candidate, "npz"))
+            if earlier.better:
+                self._best = candidate
+            return earlier.better
+        record = CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
         with work(f"trying {candidate.name}"):
+            began = time.perf_counter()
             try:
-                network, scores = self._measured(candidate, record)
+                config = resolved(settings_of(candidate))
+                check_before_data(config)
+                record.dimensions, record.steps = config.model.embedding_dim, config.training.steps
+                if self._folds is not None:
+                    self._measure(candidate, config, record)
+                else:
+                    record.better = self._best is None
             except ValueError as error:
                 if candidate.rung == "encoder":
                     raise
                 record.reason = f"Not tried: {error}"
-                self._note(record)
-                return None
-        one = _Tried(candidate, scores)
-        if earlier is not None:
-            if earlier.better or self._best is None:
-                self._best = one
-            return one
-        record.recall, record.map_at_r = (float(scores.values[:, column].mean()) for column in (1, 0))
-        if self._best is not None:
-            difference = compare_scores(scores, self._best.scores)
-            record.against = self._best.candidate.name
-            record.difference, record.low, record.high, record.better = difference
-        if self._best is None or record.better:
-            self._best = one
-        record.seconds = round(time.perf_counter() - began, 1)
-        self._note(record)
-        return one
-
-    def _measured(self, candidate: Candidate, record: CandidateRecord) -> tuple[Embedder, Scores]:
-        """The network of a candidate, trained if it is to be, and its scores on the half that chooses."""
-        config = resolved(settings_of(candidate, chooses=self._chooses is not None))
-        check_before_data(config)
-        record.dimensions = config.model.embedding_dim
-        splits = self._half(self._load(config.data, candidate.values.get("model", {})), 0)
-        if not candidate.trained:
-            network, splits = begun(config, splits)
-        else:
-            run = self._trained(candidate, config, splits)
-            record.step = run.choosing.step if run.choosing is not None else run.step
-            if run.guard.stopped_by is not None:
-                record.reason = f"Stopped at step {run.step}: {run.guard.stopped_by}."
-            network = trained_model(RunFolder(self._run(candidate)))
-            splits = with_features(config, splits, network)
-            record.parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
-        return network, make_selection(config.choosing, config.evaluation, splits, seed=config.seed).scores(network)
-
-    def _trained(self, candidate: Candidate, config: RunConfig, splits: Splits) -> RunRecord:
-        path, limited = self._run(candidate), candidate.rung == "fine-tuning"
-
-        def watch(checks: Sequence[SelectionCheck], events: Sequence[Event]) -> str | None:
-            collapsed = next((e for e in events if e.kind in COLLAPSED and not e.suspected), None)
-            if collapsed is not None:
-                return event_line(collapsed)
-            return OVER if limited and self._over(self._seconds) else None
-
-        self._seconds = time.perf_counter()
-        record = RunFolder(path).record() if (path / CONFIG).is_file() else None
-        if record is None:
-            shutil.rmtree(path, ignore_errors=True)
-            record = train(config, path, splits=splits, watch=watch)
-        elif record.status not in ("finished", "stopped"):
-            record = resume(path, splits=splits, watch=watch)
-        if record.status == "interrupted":
-            raise KeyboardInterrupt
-        return record
-
-    def _over(self, began: float) -> bool:
-        """True if the time for trying is over.
-
-        Args:
-            began: of the present candidate; 0 if there is none.
-        """
-        return self.record.seconds + (time.perf_counter() - began if began else 0) > 60 * self._minutes
-
-    def _run(self, candidate: Candidate) -> Path:
-        return self._folder / CANDIDATES / "".join(c if c.isalnum() or c in "-_." else "-" for c in candidate.name)
-
-    def _note(self, record: CandidateRecord) -> None:
-        """Add a candidate to what was tried, and say how it did."""
+            record.seconds = round(time.perf_counter() - began, 1)
+        if record.better:
+            self._best = candidate
+        write_atomic(self._file(candidate, "toml"), config.to_toml().encode())
         self.record.candidates.append(record)
         self.record.seconds = round(self.record.seconds + record.seconds, 1)
-        write_json(self._folder / LADDER, self.record.as_json())
-        commit_new(self._folder)
+        self._write()
         announce(candidate_line(record))
+        return record.better
 
-    def _confirm(self) -> None:
-        """Compare the best with its own encoder on the other half."""
-        assert self._best is not None
-        best = self._best.candidate
-        self.record.best = self.record.result = best.name
-        if self._chooses is None or not best.encoder or best.name == best.encoder:
+    def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
+        """Train a candidate without each fold, and compare it with the best on the half that chooses."""
+        folds = self._held_out(self._load(config.data, candidate.values.get("model", {})))
+        if candidate.trained and self._best is not None:
+            seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
+            left = 60 * self._minutes - self.record.seconds
+            if seconds > left:
+                record.reason = (
+                    f"Not tried: it takes about {seconds / 60:.1f} minutes, and {max(0.0, left / 60):.1f} of "
+                    f"{self._minutes:g} are left; --minutes gives more."
+                )
+                return
+        measured = [self._fold_scores(config, splits, record) for splits in folds]
+        scores = Scores(
+            np.concatenate([each.values for each in measured]), np.concatenate([each.classes for each in measured]), {}
+        )
+        self._scores[candidate.name] = scores
+        _write_scores(self._file(candidate, "npz"), scores)
+        chosen = _half(scores, 0)
+        self.record.items, self.record.classes = len(chosen.values), len(np.unique(chosen.classes))
+        record.map_at_r, record.recall = map(float, chosen.values.mean(axis=0))
+        if self._best is None:
+            record.better = True
             return
-        encoder = next(one for one in self._proposer.candidates("encoder", []) if one.name == best.encoder)
-        with work("confirming the best"):
-            scores, others = (self._confirmed_scores(candidate) for candidate in (best, encoder))
+        difference = compare_scores(chosen, _half(self._scores[self._best.name], 0))
+        record.against = self._best.name
+        record.difference, record.low, record.high, record.better = difference
+
+    def _fold_scores(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
+        """The scores of the items of a fold, by a network that was trained on the others."""
+        if config.training.steps:
+            network = trained_on(config, splits, splits.train, "step")
+            splits = with_features(config, splits, network)
+            record.parameters = network.num_parameters
+        else:
+            network, splits = begun(config, splits)
+        return make_selection(config.choosing, config.evaluation, splits, seed=config.seed).scores(network)
+
+    def _held_out(self, splits: Splits) -> list[Splits]:
+        """The data without each fold, which is the only split that is evaluated."""
+        if name := selection_split(splits):
+            return [replace(splits, evaluation={name: splits.evaluation[name]})]
+        assert self._folds is not None
+        total, used, of = self._folds
+        parts = [hold_out_fold(splits, total, fold, of) for fold in range(used)]
+        return [replace(part, evaluation={VALIDATION: part.evaluation[VALIDATION]}) for part in parts]
+
+    def _confirmed(self) -> Candidate:
+        """The best candidate, or its encoder where it is below that on the half that did not choose."""
+        assert self._best is not None
+        best = self._best
+        self.record.best = self.record.result = best.name
+        if self._folds is None or not best.encoder or best.name == best.encoder:
+            return best
+        encoder = next(each for each in self._proposer.candidates("encoder", []) if each.name == best.encoder)
+        scores, others = (_half(self._scores[each.name], 1) for each in (best, encoder))
+        difference = compare_scores(scores, others)
         (measure, recall), (other_measure, other_recall) = scores.values.mean(axis=0), others.values.mean(axis=0)
         passed = bool(measure >= other_measure and recall >= other_recall)
         self.record.confirmed = ConfirmedRecord(
@@ -354,56 +285,85 @@ class Ladder:
             encoder_recall=float(other_recall),
             map_at_r=float(measure),
             encoder_map_at_r=float(other_measure),
+            low=difference.low,
+            high=difference.high,
             passed=passed,
         )
-        if not passed:
-            self.record.result = encoder.name
-            self._best = _Tried(encoder, others)
+        result = best if passed else encoder
+        self.record.result = result.name
+        return result
 
-    def _confirmed_scores(self, candidate: Candidate) -> Scores:
-        config = resolved(settings_of(candidate, chooses=True))
-        splits = self._half(self._load(config.data, candidate.values.get("model", {})), 1)
-        if candidate.trained:
-            network = trained_model(RunFolder(self._run(candidate)))
-            splits = with_features(config, splits, network)
-        else:
-            network, splits = begun(config, splits)
-        return make_selection(config.choosing, config.evaluation, splits, seed=config.seed).scores(network)
+    @property
+    def _minutes(self) -> float:
+        return self._settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES)
 
-    def finish(self, command: str) -> None:
-        """Make the run of the best candidate that of the folder; of the others their settings stay."""
-        assert self._best is not None
-        result = self._best.candidate
-        path = self._run(result)
-        config = resolved(settings_of(result, chooses=self._chooses is not None))
-        if not (path / CONFIG).is_file():
-            splits = self._half(self._load(config.data, result.values.get("model", {})), 0)
-            train(config, path, splits=splits, watch=lambda *_: None)
-        run = RunFolder(path)
-        record = run.record()
-        assert record is not None
-        if record.guard.stopped_by is not None and record.step:
-            run.change([f"training.steps={record.step}"])
-            record.settings["training"]["steps"] = record.step
-        record.guard.stopped_by, record.status = None, "finished"
-        record.run, record.command, record.ladder = RunFolder(self._folder).name, command, self.record
-        run.write_record(record)
-        for folder in (self._folder / CANDIDATES).iterdir():
-            if folder.is_dir() and folder != path:
-                (folder / CONFIG).rename(folder.with_suffix(".toml"))
-                shutil.rmtree(folder)
-        for item in sorted(path.iterdir(), key=lambda item: item.name == CONFIG):  # the settings last: then all is there
-            item.rename(self._folder / item.name)
-        path.rmdir()
-        (self._folder / LADDER).unlink()
+    def _load(self, data: DataConfig, model: Mapping[str, Any]) -> Splits:
+        """The data as a candidate takes them; the last are kept for the next, which mostly takes the same."""
+        network = model if str(model.get("name", "")).startswith(TEXT) else {}
+        key = json.dumps([data.model_dump(mode="json"), network.get("name"), network.get("prefix")])
+        if key not in self._loaded:
+            values = {"data": data.model_dump(exclude_unset=True), "loss": {"name": "triplet"}}
+            config = RunConfig.parse(values | ({"model": network} if network else {}), source="the data of a ladder")
+            self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
+        return self._loaded[key]
+
+    def _file(self, candidate: Candidate, suffix: str) -> Path:
+        name = "".join(character if character.isalnum() or character in "-_." else "-" for character in candidate.name)
+        return self._folder / CANDIDATES / f"{name}.{suffix}"
+
+    def _write(self) -> None:
+        write_json(self._folder / LADDER, self.record.as_json())
+        commit_new(self._folder)
+
+
+def held_out_folds(splits: Splits) -> Folds | None:
+    """How training items are held out: where most queries are of trained classes, a fifth of the items of each class.
+
+    Else an eighth of 192 classes or more, 24 of fewer, and of fewer than 48 each half in turn. None where there are too
+    few classes.
+    """
+    if selection_split(splits) is not None:
+        return Folds(1, 1, "classes")
+    if holds_items_out(splits):
+        return Folds(ITEM_FOLDS, 1, "items")
+    classes = len(np.unique(splits.train.labels[splits.level]))
+    if classes < FEW_CLASSES:
+        return None
+    return Folds(2, 2, "classes") if classes < 2 * ENOUGH else Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
+
+
+def _half(scores: Scores, half: int) -> Scores:
+    """The scores of the items of one half of the classes."""
+    rows = class_folds(scores.classes, 2, seed=1)[half]
+    return Scores(scores.values[rows], scores.classes[rows], {})
+
+
+def _write_scores(path: Path, scores: Scores) -> None:
+    with atomic_file(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(file, values=scores.values, classes=scores.classes)
+
+
+def _read_scores(path: Path) -> Scores:
+    with np.load(path, allow_pickle=False) as arrays:
+        return Scores(arrays["values"], arrays["classes"], {})
+
+
+def _estimated_seconds(config: RunConfig, splits: Splits) -> float:
+    """The time that a training takes, by its first steps."""
+    times = list[float]()
+    learner, batches = first_task(
+        config, splits.train, splits.level, steps=TIMED, after_step=lambda: times.append(time.perf_counter())
+    )
+    if not fit(learner, batches):
+        raise KeyboardInterrupt
+    return config.training.num_steps * (times[-1] - times[0]) / (len(times) - 1)
 
 
 def candidate_line(record: CandidateRecord) -> str:
-    """A line on how a candidate did."""
+    """A line on how a candidate did on the items that choose."""
     if record.recall is None:
-        return f"{record.name}: {record.reason}"
+        return f"{record.name}: {record.reason}".rstrip(": ")
     text = f"{record.name}: recall@1 {100 * record.recall:.1f}, MAP@R {100 * (record.map_at_r or 0):.1f}"
     if record.against:
-        text += ", better than" if record.better else ", not surely better than"
-        text += f" {record.against}"
+        text += f", {'better' if record.better else 'not surely better'} than {record.against}"
     return f"{text} ({record.seconds:.0f} s)"
