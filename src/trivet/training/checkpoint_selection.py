@@ -290,3 +290,20 @@ def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:
     measure, recall = (student(np.bincount(members, weights=column) / sizes, level=2 * LEVEL - 1) for column in gains.T)
     better = measure.low > 0 and recall.high >= 0
     return ScoreDifference(float(gains[:, 0].mean()), measure.low, measure.high, better=better)
+
+
+def lower_end(gains: Floats, classes: Integers) -> float | None:
+    """The lower end of the one-sided 95 % interval of a mean gain, by Student's t over the means of the classes.
+
+    Args:
+        gains: `(N,)` of each item.
+        classes: `(N,)` of each item.
+
+    Returns:
+        None for a single class, of which nothing can be told.
+    """
+    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    means = np.bincount(members, weights=gains) / sizes
+    if len(means) < 2:
+        return None
+    return student(means, level=2 * LEVEL - 1).low
