@@ -250,7 +250,7 @@ def encoder_named(name: str, kind: EncoderKind) -> Encoder:
     Raises:
         ValueError: if there is none, or it embeds something else.
     """
-    entry = next((entry for entry in CATALOGUE if name in (entry.name, entry.network)), None)
+    entry = next((e for e in CATALOGUE if name.lower() in (e.name.lower(), e.network.lower())), None)
     if entry is None and name.startswith(TIMM):
         entry = _of_timm(name)
     elif entry is None and name.startswith(TORCHVISION):
