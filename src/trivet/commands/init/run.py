@@ -109,7 +109,7 @@ def propose(
     proposal.put("evaluation", {"distance": "cosine"}, why)
     proposal.put("evaluation", {"nmi_plus": 2}, "clusters per class; more take long where classes are many")
     settings = LadderSettings.parse(proposal.values, source="init")
-    proposer = Proposer(settings, splits.train, splits.level)
+    proposer = Proposer(settings, splits.train, splits.level, len(sizes))
     names = [candidate.name for candidate in proposer.candidates("encoder", [])]
     if detected.kind != "vectors":
         findings.append(_encoders_found(names, proposer.missing))

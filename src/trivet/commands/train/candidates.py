@@ -60,15 +60,23 @@ class Proposer:
     """What proposes the candidates of a rung.
 
     Args:
-        settings: of the ladder, with the fold that is held out in its data.
-        train: the training items without that fold.
+        settings: of the ladder.
+        train: the training items.
         level: the label level that is trained on.
-        width: numbers of a vector, where the items are vectors.
+        classes: how many classes of it a batch may hold, as others are held out.
+
+    Attributes:
+        kind: what the items are.
+        ready: the pretrained encoders that can be compared.
+
+    Raises:
+        ValueError: if an encoder that the settings name cannot be had.
     """
 
     settings: LadderSettings
     train: Dataset
     level: str
+    classes: int
     kind: Literal["images", "texts", "vectors"] = field(init=False)
     ready: list[EncoderAtHand] = field(init=False)
 
@@ -233,8 +241,7 @@ class Proposer:
         return merged(shared, values)
 
     def _batch(self, classes: int, samples: int) -> dict[str, int]:
-        labels = self.train.labels[self.level]
-        return {"num_classes": max(2, min(classes, len(np.unique(labels)))), "samples_per_class": samples}
+        return {"num_classes": max(2, min(classes, self.classes)), "samples_per_class": samples}
 
     def _loss(self, loss: Values) -> Values:
         counts = np.bincount(self.train.labels[self.level])

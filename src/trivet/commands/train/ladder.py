@@ -142,7 +142,9 @@ class Ladder:
         with work("reading the data"):
             splits = self._load(settings.data, {})
         self._folds = held_out_folds(splits)
-        self._proposer = Proposer(settings, splits.train, splits.level)
+        folds = [splits] if self._folds is None else self._held_out(splits)
+        classes = min(len(np.unique(fold.train.labels[splits.level])) for fold in folds)
+        self._proposer = Proposer(settings, splits.train, splits.level, classes)
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
         record = RunFolder(folder).ladder()
