@@ -137,7 +137,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     share, chance = share_of(rows["trained"], level), share_of(rows["trained"], level, "chance_recall@1")
     classes = _count(values.get("classes"))
     where = f" on {_case(record, split, level)} ({split} by {level})"
-    begin = f"The result is {begun}: " if (begun := start(record)) else ""
+    begun = start(record)
+    begin = f"The result is {begun}: " if begun and record.ladder is None else ""
     if share is None:
         return "warn", f"{begin}recall@1{where} was not measured."
     if chance == 0:  # then no query has anything to find, as a warning says
@@ -159,7 +160,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     for measure, items in compared.items():
         value = _scores(items[0])[0] if items else share
         clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{_difference(record, items, classes)}")
-    outcomes = [_outcome(item) for items in compared.values() for item in items if not begun or not _same(item)]
+    same = begun or record.step == 0
+    outcomes = [_outcome(item) for items in compared.values() for item in items if not same or not _same(item)]
     if "worse" in outcomes:
         tone = "bad"
     elif begun:
@@ -171,7 +173,7 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
 
 def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None) -> str:
     """The difference from the best reference, its interval, and whether that is beyond doubt; nothing beside itself."""
-    if start(record):
+    if start(record) or record.step == 0:
         compared = [item for item in compared if not _same(item)]
     if not compared:
         return ""
@@ -233,6 +235,8 @@ def start(record: RunRecord) -> str | None:
         return None
     settings, parameters = record.settings, record.model.parameters
     data, model = settings.get("data", {}), settings.get("model", {})
+    if "whitening" in (model.get("name"), model.get("head")):
+        return None
     names = {row.name for rows in record.evaluation.values() for row in rows}
     if ZERO_SHOT in names and UNTRAINED not in names:
         return f"{str(model.get('name')).partition(':')[2] or model.get('name')} as it is"

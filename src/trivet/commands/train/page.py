@@ -33,6 +33,15 @@ from trivet.reports.items import (
     triplet_dots,
     unseen_first,
 )
+from trivet.reports.ladder_record import LadderRecord
+from trivet.reports.ladder_view import (
+    COLUMNS,
+    CandidateRow,
+    ladder_caption,
+    ladder_notes,
+    ladder_rows,
+    ladder_sentence,
+)
 from trivet.reports.measures import EVALUATION, best_text, named, short_name
 from trivet.reports.monitor_record import MonitorRecord, Series
 from trivet.reports.monitor_view import event_marks, event_section, probe_curve, series_steps
@@ -69,8 +78,11 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     if chosen := choice_line(record):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
+    if (sentence := ladder_sentence(record)) is not None:
+        summary.insert(0, ("good", sentence))
     context = {
         "record": record,
+        "ladder": None if record.ladder is None else _ladder(record.ladder),
         "results": results,
         "chosen_by": choice.split if (choice := record.choosing) and decides(choice) else None,
         "sentences": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
@@ -105,6 +117,20 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "history": record.history,
     }
     write_page("run.html", path, context, plots, script=SCRIPTS, pictures=pictures)
+
+
+@dataclass(frozen=True)
+class LadderContext:
+    """The candidates of a ladder as a table, and what is to be said of them."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: list[CandidateRow]
+    notes: list[str]
+
+
+def _ladder(ladder: LadderRecord) -> LadderContext:
+    return LadderContext(ladder_caption(ladder), COLUMNS, ladder_rows(ladder), ladder_notes(ladder))
 
 
 def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:

@@ -10,26 +10,42 @@ from trivet.runtime.text import event_title
 
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
+    from trivet.reports.ladder_record import LadderRecord
     from trivet.reports.run_record import RunRecord
 
 
 def print_run(record: RunRecord, folder: Path) -> None:
     """Print the answer of a run, its evaluation as a table, and what to do next."""
     from trivet.commands.train.outcome import cause_lines, choice_line, how_to_go_on, result_lines
+    from trivet.reports.ladder_view import ladder_notes, ladder_sentence
 
+    if (sentence := ladder_sentence(record)) is not None:
+        print_text(sentence.replace("\u00a0", " "), bold=True)
     for _, line in result_lines(record):
         print_text(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(record):
         print_text(line, indent=2)
     for warning in record.warnings:
         print_text(f"Warning: {warning}")
+    if record.ladder is not None:
+        _print_ladder(record.ladder)
     _print_measures(record)
+    for note in ladder_notes(record.ladder) if record.ladder is not None else ():
+        print_text(f"Note: {note}".replace("\u00a0", " "))
     for note in filter(None, [choice_line(record, run=folder), *_events(record)]):
         print_text(f"Note: {note}")
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
     if (advice := how_to_go_on(record, folder)) is not None:
         print_text(f"Next: {advice}")
+
+
+def _print_ladder(ladder: LadderRecord) -> None:
+    """Print the candidates as a table; why some were not tried is said below."""
+    from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
+
+    rows = [(f"{row.name} (result)" if row.result else row.name, *row.cells) for row in ladder_rows(ladder)]
+    print_table(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
 
 
 def _print_measures(record: RunRecord) -> None:

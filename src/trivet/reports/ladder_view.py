@@ -1,0 +1,95 @@
+"""The candidates of a ladder in the words of console and page: which is the result, by how much, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trivet.reports.ladder_record import CandidateRecord, LadderRecord
+from trivet.reports.page import number, percent, points
+from trivet.reports.run_record import RunRecord
+from trivet.runtime.text import counted
+
+SHARE = "\u00a0%"
+COLUMNS = ("recall@1", "MAP@R", "difference (90 %)", "seconds")
+
+
+@dataclass(frozen=True)
+class CandidateRow:
+    """A row of a table: a candidate, `COLUMNS` as text, and whether it is the result."""
+
+    name: str
+    cells: tuple[str, ...]
+    result: bool
+
+
+def ladder_sentence(record: RunRecord) -> str | None:
+    """The items, which candidate is the result and at what cost, in a sentence; None where the run was no ladder."""
+    ladder = record.ladder
+    if ladder is None or not ladder.result:
+        return None
+    counts, result = record.data.train, result_of(ladder)
+    classes = 0 if counts is None else counts.classes.get(record.level, 0)
+    items = "Your items" if counts is None else f"{number(counts.items)} items of {counted(classes, 'class')}"
+    tried = [each for each in ladder.candidates if each.recall is not None]
+    if result.rung == "encoder" and len(tried) < 2:
+        text = f"{items}: the result is {result.name}, unchanged"
+    elif result.rung == "encoder":
+        others = counted(len(tried) - 1, "candidate")
+        text = f"{items}: the result is {result.name}, unchanged, as none of {others} beside it was surely better"
+        if ladder.best != ladder.result:
+            text = f"{items}: the result is {result.name}, unchanged, as {ladder.best} was not confirmed"
+    else:
+        text = f"{items}: the result is {result.name}, the best of {counted(len(tried), 'candidate')}"
+    return f"{text} ({_cost(ladder, result)})."
+
+
+def _cost(ladder: LadderRecord, result: CandidateRecord) -> str:
+    trained = result.parameters
+    what = "nothing was trained" if not trained else f"{number(trained)} trained parameters"
+    return f"{ladder.seconds / 60:.1f} minutes to choose; {what}"
+
+
+def ladder_caption(ladder: LadderRecord) -> str:
+    """What the candidates were compared on."""
+    if ladder.items is None:
+        return "Candidates"
+    what = "classes held out of training" if ladder.held_out == "classes" else "classes, of items held out of training"
+    return f"Compared on {number(ladder.items)} items of {number(ladder.classes)} {what}; in per cent"
+
+
+def ladder_rows(ladder: LadderRecord) -> list[CandidateRow]:
+    """A row for each candidate; the difference is that of MAP@R from the best before it."""
+    rows = []
+    for each in ladder.candidates:
+        interval = "" if each.low is None else f" ({points(each.low)} to {points(each.high)})"
+        difference = "" if each.difference is None else points(each.difference) + interval
+        shares = ("", "") if each.recall is None else (percent(each.recall), percent(each.map_at_r))
+        cells = (*shares, difference, number(round(each.seconds)))
+        rows.append(CandidateRow(each.name, cells, each.name == ladder.result))
+    return rows
+
+
+def ladder_notes(ladder: LadderRecord) -> list[str]:
+    """Sentences on what was confirmed, what was not tried and why, and which encoders were not there to compare."""
+    notes = [ladder.reason] if ladder.reason else []
+    if (confirmed := ladder.confirmed) is not None:
+        shares = (confirmed.map_at_r, confirmed.encoder_map_at_r, confirmed.recall, confirmed.encoder_recall)
+        measure, other, recall, other_recall = (f"{percent(share)}{SHARE}" for share in shares)
+        says = "confirms" if confirmed.passed else "does not confirm"
+        notes.append(
+            f"The other half of what was held out ({counted(confirmed.items, 'item')}, "
+            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: MAP@R {measure} "
+            f"against {other} of {confirmed.encoder}, recall@1 {recall} against {other_recall}."
+        )
+    notes += [f"{each.name}: {each.reason}" for each in ladder.candidates if each.reason]
+    if ladder.missing:
+        notes.append(
+            f"Not compared, as their weights are not on this machine: {', '.join(ladder.missing)}. trivet encoders "
+            "--download NAME fetches one."
+        )
+    return notes
+
+
+def result_of(ladder: LadderRecord) -> CandidateRecord:
+    """The candidate that is the result."""
+    return next(each for each in ladder.candidates if each.name == ladder.result)
