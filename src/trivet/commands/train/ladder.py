@@ -304,7 +304,11 @@ class Ladder:
         network = model if str(model.get("name", "")).startswith(TEXT) else {}
         key = json.dumps([data.model_dump(mode="json"), network.get("name"), network.get("prefix")])
         if key not in self._loaded:
-            values = {"data": data.model_dump(exclude_unset=True), "loss": {"name": "triplet"}}
+            values = {
+                "data": data.model_dump(exclude_unset=True),
+                "loss": {"name": "triplet"},
+                "training": {"steps": 0},
+            }
             config = RunConfig.parse(values | ({"model": network} if network else {}), source="the data of a ladder")
             self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
         return self._loaded[key]
