@@ -28,6 +28,7 @@ LORA, LORA_RATE = 8, 5e-4
 TUNING_STEPS = {"images": (80, 320, 1280), "texts": (50, 200, 800)}  # each is tried if the one before is better
 HEAD_STEPS = {60: 3e-4, 200: 1e-3, 800: 1e-3}  # of a head, and the rates to which they rise
 SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
+LEAST_SIDE = 96  # pixels of an image for a pretrained encoder, to which smaller ones are enlarged
 DRAWN, SMALL = 28, 64  # pixels of a small network of drawings, and of photographs
 PASSES = 10  # of training from scratch over the items
 
@@ -219,11 +220,12 @@ class Proposer:
         return {"augment": "crop-flip"} if photographs else {}
 
     def _data_for(self, entry: EncoderAtHand) -> Values:
-        """The settings of images that an encoder takes: of colours, and of sides that it can cut into squares."""
+        """The settings of images that an encoder takes: in colours, not too small, of sides that it cuts into squares."""
         data = self.settings.data
         if not isinstance(data, ImagesConfig):
             return {}
-        height, width = data.input_shape[1:]
+        sides = data.input_shape[1:]
+        height, width = (round(side * max(1.0, LEAST_SIDE / min(sides))) for side in sides)
         if entry.encoder.patch > 1:
             height, width = (entry.encoder.image_size(side) for side in (height, width))
         return {"image_size": height if height == width else [height, width], "channels": 3, "augment": "none"}

@@ -159,6 +159,7 @@ class Ladder:
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
             rungs = ["encoder"]
+        announce(f"Candidates are tried for at most {self._minutes:g} minutes; then the best is trained and evaluated.")
         for rung in rungs:
             self._climb_rung(rung)
         if self._best is None:
