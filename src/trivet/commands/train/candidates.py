@@ -220,7 +220,7 @@ class Proposer:
         return {"augment": "crop-flip"} if photographs else {}
 
     def _data_for(self, entry: EncoderAtHand) -> Values:
-        """The settings of images that an encoder takes: in colours, not too small, of sides that it cuts into squares."""
+        """The settings of images that an encoder takes: in colours, not too small, of sides that are whole squares."""
         data = self.settings.data
         if not isinstance(data, ImagesConfig):
             return {}
