@@ -30,6 +30,8 @@ RUN_FOLDER = (
         for model in ("model", "model-last", "model-best")
         for file in ("model.safetensors", "model.json", "transformer.json", "tokenizer.json")
     ),
+    "candidates/*.toml",
+    "candidates/*.npz",
     "embeddings/*.parquet",
     "logs/loggers.json",
     "logs/mlflow.db*",

@@ -58,14 +58,18 @@ def ladder_caption(ladder: LadderRecord) -> str:
 
 
 def ladder_rows(ladder: LadderRecord) -> list[CandidateRow]:
-    """A row for each candidate; the difference is that of MAP@R from the best before it."""
-    rows = []
+    """A row for each candidate; the difference is that of MAP@R from the best before it.
+
+    Where there is one encoder, the other candidates are named by what is done to it.
+    """
+    rows, encoders = [], [each.name for each in ladder.candidates if each.rung == "encoder"]
     for each in ladder.candidates:
         interval = "" if each.low is None else f" ({points(each.low)} to {points(each.high)})"
         difference = "" if each.difference is None else points(each.difference) + interval
         shares = ("", "") if each.recall is None else (percent(each.recall), percent(each.map_at_r))
         cells = (*shares, difference, number(round(each.seconds)))
-        rows.append(CandidateRow(each.name, cells, each.name == ladder.result))
+        name = each.name.removeprefix(f"{encoders[0]}, ") if len(encoders) == 1 else each.name
+        rows.append(CandidateRow(name, cells, each.name == ladder.result))
     return rows
 
 

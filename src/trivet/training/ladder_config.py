@@ -19,8 +19,8 @@ class LadderConfig(Config):
     """Candidates that are compared, each on held-out items with the best before it; see docs/ladder.md.
 
     Args:
-        rungs: what is tried, in this order: encoders as they are, whitening, two joined, a head, fine-tuning, a small
-            network from scratch; fewer to save time.
+        rungs: what is tried, in this order: encoders as they are, always, whitening, two joined, a head, fine-tuning, a
+            small network from scratch; fewer to save time.
         encoders: of the pretrained encoders on this machine, the names of those to compare; by default all.
         weights: NAME = file or folder of weights, for encoders that trivet encoders has not downloaded.
         start: folders of checkpoints of yours, of timm, sentence-transformers or transformers, as further encoders.

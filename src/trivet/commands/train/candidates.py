@@ -148,7 +148,7 @@ class Proposer:
         candidates = list[Candidate]()
         for steps, rate in HEAD_STEPS.items():
             training = {"steps": steps, "learning_rate": rate, "warmup_steps": "all"}
-            name = f"head on {encoder.name}, {steps} steps"
+            name = f"{encoder.name}, head of {steps} steps"
             values = {"training": training, "batch": self._batch(32, 8)}
             shorter = candidates[-1].name if candidates else ""
             candidates.append(replace(self._with_head(encoder, "residual", name, values), longer_than=shorter))
@@ -174,16 +174,16 @@ class Proposer:
         }
         if self.kind == "images":
             values["data"] = self._augment
-        ways = {"fine-tuned": (RATES[self.kind], model)}
+        ways = {"fine-tuned for": (RATES[self.kind], model)}
         if self.kind == "texts" or "vit" in model["name"]:
-            ways["with LoRA"] = LORA_RATE, {**model, "lora": LORA}
+            ways["LoRA of"] = LORA_RATE, {**model, "lora": LORA}
         candidates = []
         for how, (rate, network) in ways.items():
             shorter = ""
             for steps in TUNING_STEPS[self.kind]:
                 training = {**TUNING, "steps": steps, "learning_rate": rate}
                 tuned = merged(encoder.values, {**values, "training": training}) | {"model": network}
-                name = f"{encoder.name} {how}, {steps} steps"
+                name = f"{encoder.name}, {how} {steps} steps"
                 candidates.append(Candidate(name, "fine-tuning", tuned, encoder.name, shorter))
                 shorter = name
         return candidates

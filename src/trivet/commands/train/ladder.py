@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from trivet.commands.train.candidates import Candidate, Proposer, settings_of
+from trivet.commands.train.candidates import ENCODER, Candidate, Proposer, settings_of
 from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import DataConfig, Splits
@@ -22,6 +22,7 @@ from trivet.metrics.folds import class_folds
 from trivet.models.config import TEXT
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
+from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
@@ -153,22 +154,18 @@ class Ladder:
 
     def climb(self) -> RunConfig:
         """Try the candidates of each rung; returns the settings of the best."""
-        rungs: list[Rung] = [rung for rung in RUNGS if rung in self._settings.ladder.rungs]
-        if self._folds is None:
+        rungs: list[Rung] = []
+        if self._folds is not None:
+            rungs = [rung for rung in RUNGS if rung in self._settings.ladder.rungs and rung != ENCODER]
+        else:
             self.record.reason = (
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
-            rungs = ["encoder"]
         announce(f"Candidates are tried for at most {self._minutes:g} minutes; then the best is trained and evaluated.")
-        for rung in rungs:
+        for rung in (ENCODER, *rungs):
             self._climb_rung(rung)
-        if self._best is None:
+        if self._best is None:  # no encoder of images is at hand
             self._climb_rung("scratch")
-        if self._best is None:
-            raise ValueError(
-                "a ladder needs something to try: no pretrained encoder is on this machine, and ladder.rungs has no "
-                "scratch; download one with trivet encoders --download, or give weights with --weights NAME=FILE."
-            )
         result = self._confirmed()
         self._write()
         return resolved(settings_of(result))
@@ -199,8 +196,8 @@ class Ladder:
         record = CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
         with work(f"trying {candidate.name}"):
             began = time.perf_counter()
+            config = resolved(settings_of(candidate))
             try:
-                config = resolved(settings_of(candidate))
                 check_before_data(config)
                 record.dimensions, record.steps = config.model.embedding_dim, config.training.steps
                 if self._folds is not None:
@@ -233,10 +230,7 @@ class Ladder:
                     f"{self._minutes:g} are left; --minutes gives more."
                 )
                 return
-        measured = [self._fold_scores(config, splits, record) for splits in folds]
-        scores = Scores(
-            np.concatenate([each.values for each in measured]), np.concatenate([each.classes for each in measured]), {}
-        )
+        scores = _pooled([self._fold_scores(config, splits, record) for splits in folds])
         self._scores[candidate.name] = scores
         _write_scores(self._file(candidate, "npz"), scores)
         chosen = _half(scores, 0)
@@ -337,6 +331,15 @@ def held_out_folds(splits: Splits) -> Folds | None:
     if classes < FEW_CLASSES:
         return None
     return Folds(2, 2, "classes") if classes < 2 * ENOUGH else Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
+
+
+def _pooled(parts: Sequence[Scores]) -> Scores:
+    """The scores of all parts; no class is in two."""
+    numbers, total = list[Integers](), 0
+    for part in parts:
+        numbers.append(np.unique(part.classes, return_inverse=True)[1] + total)
+        total += len(np.unique(part.classes))
+    return Scores(np.concatenate([part.values for part in parts]), np.concatenate(numbers), {})
 
 
 def _half(scores: Scores, half: int) -> Scores:

@@ -1,0 +1,331 @@
+"""`trivet train PATH`: candidates on held-out items, the best beside its encoder, and the run that it becomes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.commands.conftest import Call
+from tests.models.test_encoders import CONVOLUTIONS, VIT, save_timm
+from tests.small_texts import text_network
+
+from trivet.commands.train import candidates as recipes
+from trivet.commands.train import ladder as climbing
+from trivet.commands.train.candidates import Candidate, Proposer
+from trivet.commands.train.ladder import Ladder, held_out_folds
+from trivet.datasets import Splits
+from trivet.reports.ladder_record import CandidateRecord, LadderRecord
+from trivet.reports.ladder_view import ladder_notes
+from trivet.training.checkpoint_selection import Scores, compare_scores
+from trivet.training.components import load_splits
+from trivet.training.config import RunConfig
+from trivet.training.ladder_config import RUNGS, LadderSettings
+
+T90 = {2: 6.3138, 3: 2.9200, 4: 2.3534, 5: 2.1318, 6: 2.0150, 7: 1.9432, 8: 1.8946}  # of Student's t, 95 % of one side
+SMALL = ("--set=evaluation.map_points=20", "--set=evaluation.nmi_plus=1", "--set=evaluation.k=[1]")
+
+
+def vectors(path: Path, *, classes: int = 16, items: int = 12, noise: float = 0.0, seed: int = 0) -> Path:
+    """Vectors in which a class shows in some numbers, and other numbers vary `noise` times as much within each."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), items)
+    centres = random.standard_normal((classes, 8))
+    rows = np.concatenate(
+        [
+            centres[labels] + 0.8 * random.standard_normal((len(labels), 8)),
+            noise * random.standard_normal((len(labels), 8)),
+        ],
+        axis=1,
+    )
+    np.savez(path, embeddings=rows.astype(np.float32), kind=np.array([f"k{label:02d}" for label in labels]))
+    return path
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run / "record.json").read_text())
+    return record
+
+
+def test_comparison_by_its_definition() -> None:
+    random = np.random.default_rng(0)
+    outcomes = set()
+    for _ in range(60):
+        classes = np.sort(random.integers(0, 5, 40))
+        others = (random.random((40, 2)) < 0.5).astype(float)
+        values = np.clip(others + random.normal(random.uniform(-0.1, 0.3), 0.3, (40, 2)), 0, 1)
+        gains: list[list[float]] = []
+        for column in (0, 1):
+            by_class: dict[int, list[float]] = {}
+            for row in range(40):
+                by_class.setdefault(int(classes[row]), []).append(values[row, column] - others[row, column])
+            gains.append([mean(each) for each in by_class.values()])
+        half = [T90[len(each)] * stdev(each) / math.sqrt(len(each)) for each in gains]
+        expected = mean(gains[0]) - half[0] > 0 and mean(gains[1]) + half[1] >= 0
+        difference = compare_scores(Scores(values, classes, {}), Scores(others, classes, {}))
+        assert difference.better == expected
+        assert difference.low == pytest.approx(mean(gains[0]) - half[0], abs=1e-4)
+        assert difference.high == pytest.approx(mean(gains[0]) + half[0], abs=1e-4)
+        assert difference.mean == pytest.approx(mean((values - others)[:, 0].tolist()))
+        outcomes.add(difference.better)
+    assert outcomes == {True, False}
+    alone = Scores(np.ones((3, 2)), np.zeros(3, np.int64), {})
+    assert not compare_scores(alone, Scores(np.zeros((3, 2)), alone.classes, {})).better
+
+
+def test_vectors_reach_a_run_that_whitening_wins(
+    run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors(Path("own.npz"), noise=2.5)
+    command = ("train", "own.npz", "--set", 'ladder.rungs=["encoder", "whitening"]', *SMALL)
+    code, out, err = run_command(*command)
+    assert code == 0, err
+    run = Path("runs/own")
+    ladder = LadderRecord.read(record_of(run)["ladder"])
+    assert (ladder.best, ladder.result) == ("the vectors, whitened", "the vectors, whitened")
+    assert ladder.confirmed is not None
+    assert ladder.confirmed.passed
+    assert [each.better for each in ladder.candidates] == [True, True]
+    assert "the result is the vectors, whitened, the best of 2 candidates" in " ".join(out.split())
+    assert "points over" in out  # the vectors themselves are the reference
+    assert "confirms the vectors, whitened" in (run / "report.html").read_text()
+    # The run is one of its settings alone, and all training items.
+    config = RunConfig.read(run / "config.toml")
+    assert (config.model.name, config.data.folds, config.training.steps) == ("whitening", None, 0)
+    code, _, err = run_command("train", run / "config.toml", "-o", "again", *SMALL)
+    assert code == 0, err
+    assert record_of(Path("again"))["evaluation"] == record_of(run)["evaluation"]
+    for candidate in ladder.candidates:
+        assert RunConfig.read(run / "candidates" / f"{candidate.name.replace(' ', '-').replace(',', '-')}.toml")
+
+
+def test_where_nothing_helps_the_encoder_is_the_result(
+    run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((160, 6)).astype(np.float32)
+    np.savez("shuffled.npz", embeddings=rows, kind=random.permutation(np.repeat([f"k{i:02d}" for i in range(16)], 10)))
+    rungs = 'ladder.rungs=["encoder", "whitening", "head"]'
+    code, out, err = run_command("train", "shuffled.npz", "--set", rungs, *SMALL)
+    assert code == 0, err
+    ladder = LadderRecord.read(record_of(Path("runs/shuffled"))["ladder"])
+    assert ladder.result == "the vectors"
+    assert [each.steps for each in ladder.candidates] == [0, 0, 60]  # longer ones are not tried where that is no better
+    assert "unchanged, as none of 2 candidates beside it was surely better" in " ".join(out.split())
+
+
+class Scripted(Ladder):
+    """A ladder whose candidates have the scores that a script gives, by class."""
+
+    script: Mapping[str, Mapping[str, float]] = {}
+    measured: list[str]
+
+    def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
+        self._candidate = candidate
+        super()._measure(candidate, config, record)
+
+    def _fold_scores(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
+        items = splits.evaluation["validation"]
+        labels = items.labels[splits.level]
+        rest = self.script[self._candidate.name]
+        shares = np.array([rest.get(items.names[splits.level][label], rest["other"]) for label in labels])
+        assert not set(labels) & set(splits.train.labels[splits.level])  # what is measured was not trained on
+        return Scores(np.stack([shares, shares], axis=1), labels, {})
+
+
+def scripted(tmp_path: Path, script: Mapping[str, Mapping[str, float]]) -> Scripted:
+    path = vectors(tmp_path / "own.npz")
+    rungs = {"rungs": ["encoder", "whitening", "head"]}
+    settings = LadderSettings.parse({"data": {"name": "vectors", "path": str(path)}, "ladder": rungs}, source="test")
+    ladder = Scripted(settings, tmp_path, None)
+    ladder.script = script
+    return ladder
+
+
+def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -> None:
+    trained = [f"k{label:02d}" for label in range(16)]
+    first = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.5}})
+    first.script = {**first.script, "the vectors, head of 60 steps": {"other": 0.5}}
+    first.climb()
+    assert first.record.result == "the vectors"
+    # Which classes choose is seen from outside: a class that gains moves the mean of the record, or not.
+    choosing = set()
+    for name in trained:
+        (tmp_path / "ladder.json").unlink()
+        one = scripted(tmp_path, {**first.script, "the vectors": {"other": 0.0, name: 1.0}})
+        one.climb()
+        if (one.record.candidates[0].recall or 0) > 0:
+            choosing.add(name)
+    assert len(choosing) == 4  # of the 8 trained ones, of which the other half confirms
+    assert first.record.classes == 4
+    for passed in (True, False):
+        (tmp_path / "ladder.json").unlink()
+        praised = {"other": 0.6 if passed else 0.3} | dict.fromkeys(choosing, 0.9)
+        ladder = scripted(tmp_path, {**first.script, "the vectors, whitened": praised})
+        config = ladder.climb()
+        assert ladder.record.best == "the vectors, whitened"
+        assert ladder.record.confirmed is not None
+        assert ladder.record.confirmed.passed is passed
+        assert config.model.name == ("whitening" if passed else "residual")
+        assert ladder.record.result == ("the vectors, whitened" if passed else "the vectors")
+        says = "confirms" if passed else "does not confirm"
+        assert any(says in note for note in ladder_notes(ladder.record))
+
+
+def test_a_ladder_that_was_stopped_goes_on(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors(Path("own.npz"), noise=2.5)
+    command = ("train", "own.npz", "--set", 'ladder.rungs=["encoder", "whitening", "head"]', *SMALL)
+    trained = list[str]()
+    monkeypatch.setattr(climbing, "train", lambda config, path, **_: trained.append(config.to_toml()))
+    run_command(*command, "-o", "once")
+    measure = Ladder._fold_scores
+
+    def stop(ladder: Ladder, config: RunConfig, *rest: Any) -> Scores:
+        if config.model.name == "whitening":
+            raise KeyboardInterrupt
+        return measure(ladder, config, *rest)
+
+    monkeypatch.setattr(Ladder, "_fold_scores", stop)
+    code, _, err = run_command(*command, "-o", "twice")
+    assert (code, "continue with trivet train --resume twice" in err) == (1, True)
+    assert not Path("twice/config.toml").exists()
+    code, _, err = run_command(*command, "-o", "twice")
+    assert code == 2
+    assert "twice holds a run; choose another --output, or add --force" in err
+    monkeypatch.setattr(Ladder, "_fold_scores", measure)
+    run_command("train", "--resume", "twice")
+
+    def without_times(run: str) -> dict[str, Any]:
+        ladder = json.loads((Path(run) / "ladder.json").read_text())
+        return {**ladder, "seconds": 0, "candidates": [{**each, "seconds": 0} for each in ladder["candidates"]]}
+
+    assert without_times("twice") == without_times("once")
+    assert trained[0] == trained[1]
+    run_command(*command, "-o", "twice", "--force")
+    assert trained[0] == trained[2]
+
+
+def images(folder: Path, *, classes: int = 8, items: int = 4) -> Path:
+    random = np.random.default_rng(0)
+    for label in range(classes):
+        (folder / f"k{label}").mkdir(parents=True)
+        colour = random.integers(0, 200, 3)
+        for item in range(items):
+            pixels = np.clip(colour + random.integers(0, 60, (24, 24, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"k{label}" / f"{item}.png")
+    return folder
+
+
+def test_images_climb_every_rung(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images(Path("photos"))
+    for encoder in (VIT, CONVOLUTIONS):
+        save_timm(encoder, Path(f"{encoder.name}.safetensors"))
+    monkeypatch.setattr(recipes, "TUNING_STEPS", {"images": (1,)})
+    monkeypatch.setitem(recipes.TUNING, "warmup_steps", 0)
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {2: 1e-3})
+    monkeypatch.setattr(recipes, "SCRATCH_STEPS", (2, 2))
+    monkeypatch.setattr(recipes, "LEAST_SIDE", 32)
+    weights = [f"--weights={encoder.network}={encoder.name}.safetensors" for encoder in (VIT, CONVOLUTIONS)]
+    code, out, err = run_command("train", "photos", *weights, "--minutes", "60", *SMALL)
+    assert code == 0, err
+    ladder = LadderRecord.read(record_of(Path("runs/photos"))["ladder"])
+    assert {each.rung for each in ladder.candidates} == set(RUNGS)
+    assert [each.reason for each in ladder.candidates if each.recall is None] == []
+    assert ladder.result in out
+
+
+@pytest.mark.parametrize("missing", ["recall", "time"])
+def test_texts_are_fine_tuned_unless_the_time_is_over(
+    run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text_network(Path("base"))
+    words = ["card", "lost", "top", "up", "failed", "pay", "limit", "rent"]
+    rows = [f"{words[k]} {a} {b},{words[k]}" for k in range(8) for a, b in [("is", "my"), ("the", "due"), ("my", "up")]]
+    Path("asked.csv").write_text("text,kind\n" + "\n".join(rows) + "\n")
+    monkeypatch.setattr(recipes, "TUNING_STEPS", {"texts": (2,)})
+    monkeypatch.setitem(recipes.TUNING, "warmup_steps", 0)
+    minutes = "30" if missing == "recall" else "0.0001"
+    rungs = 'ladder.rungs=["encoder", "fine-tuning"]'
+    code, _, err = run_command("train", "asked.csv", "--start", "base", "--minutes", minutes, "--set", rungs, *SMALL)
+    assert code == 0, err
+    ladder = LadderRecord.read(record_of(Path("runs/asked"))["ladder"])
+    names = ["base", "base, fine-tuned for 2 steps", "base, LoRA of 2 steps"]
+    assert [each.name for each in ladder.candidates] == names
+    reasons = [each.reason for each in ladder.candidates[1:]]
+    if missing == "time":
+        assert all(re.fullmatch(r"Not tried: it takes about .* of 0\.0001 are left; --minutes gives more\.", each)
+                   for each in reasons)  # fmt: skip
+    else:
+        assert reasons == ["", ""]
+        assert all(each.parameters for each in ladder.candidates[1:])
+
+
+def splits_of(tmp_path: Path, **options: Any) -> Splits:
+    path = vectors(tmp_path / "own.npz", **options)
+    settings = {"data": {"name": "vectors", "path": str(path)}, "loss": {"name": "triplet"}}
+    return load_splits(RunConfig.parse(settings, source="test"), None)
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [(6, None), (8, (2, 2, "classes")), (94, (2, 2, "classes")), (96, (2, 1, "classes")), (500, (8, 1, "classes"))],
+)
+def test_classes_that_are_held_out(tmp_path: Path, classes: int, expected: tuple[int, int, str] | None) -> None:
+    assert held_out_folds(splits_of(tmp_path, classes=classes, items=2)) == expected
+
+
+def test_too_few_classes_leave_the_vectors(tmp_path: Path) -> None:
+    path = vectors(tmp_path / "few.npz", classes=6)
+    settings = LadderSettings.parse({"data": {"name": "vectors", "path": str(path)}}, source="test")
+    ladder = Ladder(settings, tmp_path, None)
+    config = ladder.climb()
+    assert (config.model.name, config.training.steps, ladder.record.result) == ("residual", 0, "the vectors")
+    assert ladder_notes(ladder.record) == [
+        "Fewer than 4 training classes: none can be held out, so nothing else was tried."
+    ]
+
+
+def test_bad_settings(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors(Path("own.npz"))
+    images(Path("photos"))
+    monkeypatch.setattr("trivet.models.encoder_weights.CATALOGUE", ())
+    for arguments, sentence in (
+        (("own.npz", "--set", "data.folds=4"), "data.folds are those of a single run, and a ladder makes its own"),
+        (("own.npz", "--set", 'ladder.rungs=["heads"]'), "ladder.rungs"),
+        (("photos", "--weights", "efficientnet-lite0"), "--weights must be NAME=FILE"),
+        (("photos", "--start", "nowhere"), "nowhere"),
+        (("own.npz", "--folds", "3"), "a ladder holds out a fold of its own"),
+    ):
+        code, _, err = run_command("train", *arguments)
+        assert code == 2, (arguments, err)
+        assert sentence in err
+        assert not list(Path("runs").glob("*/config.toml"))
+
+
+def test_every_proposal_is_a_run(tmp_path: Path) -> None:
+    """Also where a class has one item, which has no positive."""
+    for items in (1, 4):
+        splits = splits_of(tmp_path, items=items) if items > 1 else splits_of(tmp_path, items=2)
+        data = {"name": "vectors", "path": str(tmp_path / "own.npz")}
+        settings = LadderSettings.parse({"data": data}, source="test")
+        train = splits.train if items > 1 else splits.train.subset(np.arange(1, len(splits.train)))
+        proposer = Proposer(settings, train, splits.level, 5)
+        ranked = proposer.candidates("encoder", [])
+        for rung in RUNGS:
+            for candidate in proposer.candidates(rung, ranked):
+                config = recipes.settings_of(candidate)
+                assert config.batch.num_classes <= 5
+                assert (config.loss.name == "proxy-nca") == (items == 1)
