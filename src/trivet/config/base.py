@@ -74,11 +74,15 @@ class Config(BaseModel):
         """See `overridden`; for settings of which some take the place of others."""
         return overridden(values, overrides)
 
-    def to_toml(self) -> str:
-        """The settings, whole, as TOML; a value of None is left out, which reads back as None."""
+    def to_toml(self, *, unset: bool = True) -> str:
+        """The settings as TOML; a value of None is left out, which reads back as None.
+
+        Args:
+            unset: whether those are written that nobody set.
+        """
         import tomli_w  # here: what only reads needs none
 
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_unset=not unset))
 
 
 Settings = TypeVar("Settings", bound=Config)

@@ -11,7 +11,8 @@ class CandidateRecord(Record):
     """A candidate, and how it did on the items that choose.
 
     `encoder` is the candidate that it begins as, "" where it begins from nothing. `difference` is that of MAP@R from
-    the best before it, `against`, with a 90 % interval over classes, whose lower end is that of one-sided 95 %.
+    the best encoder before it, `against`, with a 90 % interval over classes, whose lower end is that of one-sided 95 %.
+    `better` says that it was the best when it was tried.
     `reason` says in a sentence why it was not tried. `parameters` counts those that were trained.
     """
 

@@ -58,7 +58,7 @@ def ladder_caption(ladder: LadderRecord) -> str:
 
 
 def ladder_rows(ladder: LadderRecord) -> list[CandidateRow]:
-    """A row for each candidate; the difference is that of MAP@R from the best before it.
+    """A row for each candidate; the difference is that of MAP@R from the best encoder before it.
 
     Where there is one encoder, the other candidates are named by what is done to it.
     """

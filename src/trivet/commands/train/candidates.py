@@ -30,6 +30,7 @@ HEAD_STEPS = {60: 3e-4, 200: 1e-3, 800: 1e-3}  # of a head, and the rates to whi
 SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
 LEAST_SIDE = 96  # pixels of an image for a pretrained encoder, to which smaller ones are enlarged
 DRAWN, SMALL = 28, 64  # pixels of a small network of drawings, and of photographs
+SAMPLE = 4000  # held-out items that a candidate is measured on, and as many others that these retrieve from
 PASSES = 10  # of training from scratch over the items
 
 
@@ -238,7 +239,7 @@ class Proposer:
             "data": settings.data.model_dump(mode="json", exclude_unset=True),
             "loss": self._loss(TRIPLET),
             "batch": self._batch(16, 4),
-            "evaluation": settings.evaluation.model_dump(mode="json", exclude_unset=True),
+            "evaluation": {"sample": SAMPLE} | settings.evaluation.model_dump(mode="json", exclude_unset=True),
         }
         return merged(shared, values)
 

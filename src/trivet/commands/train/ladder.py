@@ -53,9 +53,10 @@ def climb(
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
     Each candidate is trained without a part of the training classes and measured on these; with few classes there are
-    two parts, each of which is held out in turn. By half of the classes candidates are compared: one is better than the
-    best before it by the rule of `training.checkpoint_selection`. By the other half the best of all is compared with
-    the encoder that it begins as: where it is below it, this encoder is the result. What is evaluated chooses nothing.
+    two parts, each of which is held out in turn. By half of the classes candidates are compared: of the encoders the one
+    of the highest MAP@R is the best; anything else must be better than it beyond doubt, see `compare_scores`, and of
+    these again the highest is the best. By the other half the best is compared with the encoder that it begins as:
+    where it is below it, this encoder is the result. What is evaluated chooses nothing.
 
     Returns:
         the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
@@ -73,7 +74,7 @@ def climb(
         ended=lambda: (path / LADDER).is_file(),
         go_on=f", or continue it with trivet train --resume {typed(path)}",
     ):
-        write_atomic(path / LADDER_CONFIG, settings.to_toml().encode())
+        write_atomic(path / LADDER_CONFIG, settings.to_toml(unset=False).encode())
         try:
             config = _tried(settings, path, data_root, progress=progress)
         except ValueError:
@@ -179,13 +180,12 @@ class Ladder:
 
     def _ranked(self) -> list[Candidate]:
         """The encoders as they are, the best first."""
-        encoders = [each for each in self._proposer.candidates("encoder", []) if each.name in self._scores]
-        best = None if self._best is None else self._best.encoder
-        encoders.sort(key=lambda each: (each.name != best, -self._scores[each.name].values[:, 0].mean()))
-        return encoders
+        tried = {each.name: each.map_at_r or 0.0 for each in self.record.candidates if each.rung == ENCODER}
+        encoders = [each for each in self._proposer.candidates(ENCODER, []) if each.name in tried]
+        return sorted(encoders, key=lambda each: -tried[each.name])
 
     def _try(self, candidate: Candidate) -> bool:
-        """Measure a candidate, which becomes the best if it is better beyond doubt; returns whether it does."""
+        """Measure a candidate, which becomes the best if it is better; returns whether it does."""
         earlier = next((each for each in self.record.candidates if each.name == candidate.name), None)
         if earlier is not None:
             if earlier.recall is not None:
@@ -219,7 +219,7 @@ class Ladder:
         return record.better
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
-        """Train a candidate without each fold, and compare it with the best on the half that chooses."""
+        """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
         folds = self._held_out(self._load(config.data, candidate.values.get("model", {})))
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
@@ -236,12 +236,13 @@ class Ladder:
         chosen = _half(scores, 0)
         self.record.items, self.record.classes = len(chosen.values), len(np.unique(chosen.classes))
         record.map_at_r, record.recall = map(float, chosen.values.mean(axis=0))
-        if self._best is None:
-            record.better = True
-            return
-        difference = compare_scores(chosen, _half(self._scores[self._best.name], 0))
-        record.against = self._best.name
-        record.difference, record.low, record.high, record.better = difference
+        highest = max((each.map_at_r or 0.0 for each in self.record.candidates if each.better), default=-1.0)
+        record.better = record.map_at_r > highest
+        if ranked := self._ranked():
+            difference = compare_scores(chosen, _half(self._scores[ranked[0].name], 0))
+            record.against = ranked[0].name
+            record.difference, record.low, record.high, _ = difference
+            record.better &= candidate.rung == ENCODER or difference.better
 
     def _fold_scores(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
         """The scores of the items of a fold, by a network that was trained on the others."""
@@ -375,5 +376,5 @@ def candidate_line(record: CandidateRecord) -> str:
         return f"{record.name}: {record.reason}".rstrip(": ")
     text = f"{record.name}: recall@1 {100 * record.recall:.1f}, MAP@R {100 * (record.map_at_r or 0):.1f}"
     if record.against:
-        text += f", {'better' if record.better else 'not surely better'} than {record.against}"
+        text += f", {'better' if record.better else 'not better'}"
     return f"{text} ({record.seconds:.0f} s)"
