@@ -272,24 +272,29 @@ class ScoreDifference(NamedTuple):
 
     Attributes:
         low, high: None for a single class; the lower end is that of a one-sided interval of 95 %.
-        better: whether it is above 0 beyond doubt, and recall@1 not lower beyond doubt.
+        recall_lower: whether recall@1 is lower beyond doubt, by its interval of the same kind.
     """
 
     mean: float
     low: float | None
     high: float | None
-    better: bool
+    recall_lower: bool
+
+    @property
+    def better(self) -> bool:
+        """True if the measure is higher beyond doubt, and recall@1 not lower beyond doubt."""
+        return self.low is not None and self.low > 0 and not self.recall_lower
 
 
 def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:
     """Compare two networks by the scores of the same items, each class as one unit (Student's t)."""
     gains = scores.values - others.values
+    mean = float(gains[:, 0].mean())
     _, members, sizes = np.unique(scores.classes, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
-        return ScoreDifference(float(gains[:, 0].mean()), None, None, better=False)
+        return ScoreDifference(mean, None, None, recall_lower=bool(gains[:, 1].mean() < 0))
     measure, recall = (student(np.bincount(members, weights=column) / sizes, level=2 * LEVEL - 1) for column in gains.T)
-    better = measure.low > 0 and recall.high >= 0
-    return ScoreDifference(float(gains[:, 0].mean()), measure.low, measure.high, better=better)
+    return ScoreDifference(mean, measure.low, measure.high, recall_lower=recall.high < 0)
 
 
 def lower_end(gains: Floats, classes: Integers) -> float | None:

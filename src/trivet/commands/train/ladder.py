@@ -52,11 +52,11 @@ def climb(
 ) -> RunRecord | None:
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
-    Each candidate is trained without a part of the training classes and measured on these; with few classes there are
-    two parts, each of which is held out in turn. By half of the classes candidates are compared: of the encoders the one
-    of the highest MAP@R is the best; anything else must be better than it beyond doubt, see `compare_scores`, and of
-    these again the highest is the best. By the other half the best is compared with the encoder that it begins as:
-    where it is below it, this encoder is the result. What is evaluated chooses nothing.
+    Each candidate is trained without a part of the training classes and measured on these; of few classes each half is
+    held out in turn. By half of the classes candidates are compared: of the encoders the one of the highest MAP@R is
+    the best; anything else must be better than it beyond doubt, see `compare_scores`, and of these again the highest is
+    the best. By the other half the best is compared with the encoder that it begins as: where its MAP@R is lower, or
+    its recall@1 beyond doubt, this encoder is the result. What is evaluated chooses nothing.
 
     Returns:
         the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
@@ -274,7 +274,7 @@ class Ladder:
         scores, others = (_half(self._scores[each.name], 1) for each in (best, encoder))
         difference = compare_scores(scores, others)
         (measure, recall), (other_measure, other_recall) = scores.values.mean(axis=0), others.values.mean(axis=0)
-        passed = bool(measure >= other_measure and recall >= other_recall)
+        passed = difference.mean >= 0 and not difference.recall_lower
         self.record.confirmed = ConfirmedRecord(
             items=len(scores.values),
             classes=len(np.unique(scores.classes)),
