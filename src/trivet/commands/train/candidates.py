@@ -14,7 +14,7 @@ from trivet.datasets.texts import TextsConfig
 from trivet.models.backbones import num_features
 from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
 from trivet.training.config import RunConfig
-from trivet.training.ladder_config import LadderSettings, Rung
+from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
 
 Values = dict[str, Any]
 ENCODER: Rung = "encoder"
@@ -97,6 +97,18 @@ class Proposer:
             return []
         names = {entry.encoder.name for entry in self.ready}
         return [encoder.name for encoder in missing(self.kind) if encoder.name not in names]
+
+    @property
+    def rungs(self) -> list[Rung]:
+        """The rungs in the order in which they are tried: of drawings, a network from scratch before costly ones."""
+        if not self._drawn:
+            return [*RUNGS]
+        return sorted(RUNGS, key=lambda rung: (rung != ENCODER, rung != "scratch"))
+
+    @property
+    def _drawn(self) -> bool:
+        data = self.settings.data
+        return isinstance(data, ImagesConfig) and data.channels == 1
 
     def candidates(self, rung: Rung, ranked: Sequence[Candidate]) -> list[Candidate]:
         """The candidates of a rung.
@@ -194,10 +206,9 @@ class Proposer:
         if not isinstance(data, ImagesConfig):
             return []
         side = min(data.input_shape[1:])
-        drawn = data.channels == 1
-        if not drawn and side > SMALL and self.ready:
+        if not self._drawn and side > SMALL and self.ready:
             return []
-        size = min(side, DRAWN if drawn else SMALL)
+        size = min(side, DRAWN if self._drawn else SMALL)
         batch = self._batch(64, 4)
         passes = PASSES * len(self.train) / (batch["num_classes"] * batch["samples_per_class"])
         steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))

@@ -26,10 +26,11 @@ from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
+from trivet.training.class_sample import evaluation_sample
 from trivet.training.components import begun, check_before_data, first_task, load_splits, trained_on
 from trivet.training.config import RunConfig, resolved
 from trivet.training.features import with_features
-from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
+from trivet.training.ladder_config import LadderSettings, Rung
 from trivet.training.loop import fit
 from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, is_unfinished_ladder
 
@@ -157,7 +158,7 @@ class Ladder:
         """Try the candidates of each rung; returns the settings of the best."""
         rungs: list[Rung] = []
         if self._folds is not None:
-            rungs = [rung for rung in RUNGS if rung in self._settings.ladder.rungs and rung != ENCODER]
+            rungs = [rung for rung in self._proposer.rungs if rung in self._settings.ladder.rungs and rung != ENCODER]
         else:
             self.record.reason = (
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
@@ -246,6 +247,11 @@ class Ladder:
 
     def _fold_scores(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
         """The scores of the items of a fold, by a network that was trained on the others."""
+        if record.rung == ENCODER:  # which needs no other items than those that are measured
+            sample, seed = config.evaluation.sample, config.seed
+            held_out = {name: evaluation_sample(items, sample, seed=seed) for name, items in splits.evaluation.items()}
+            known = evaluation_sample(splits.train, sample, seed=seed)
+            splits = replace(splits, train=known, evaluation=held_out)
         if config.training.steps:
             network = trained_on(config, splits, splits.train, "step")
             splits = with_features(config, splits, network)
