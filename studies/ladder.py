@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from readers import cifar_archive, cifar_rows, idx, texts
 
+from readers import cifar_archive, cifar_rows, idx, texts
 from trivet.collapse.significance import compare
 from trivet.commands.train.ladder import Ladder
 from trivet.datasets import Splits
