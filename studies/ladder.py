@@ -201,7 +201,7 @@ def retrieved(config: RunConfig) -> tuple[str, Any]:
 def table(runs: Sequence[Values]) -> str:
     """The runs of each case together."""
     lines = [
-        "| data | runs | result | recall@1 of its encoder | of the result | difference (each run: 95 %) | MAP@R | seconds |",
+        "| data | runs | result | recall@1 of its encoder | of the result | difference (95 %, each run) | MAP@R | s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case in CASES:

@@ -39,7 +39,7 @@ FEW_CLASSES = 4  # to train on, below which none can be held out
 ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
 VALIDATION = "validation"
-TIMED = 3  # steps by which the time of a candidate is estimated, the first of which is not counted
+TIMED = 5  # steps by which the time of a candidate is estimated
 
 
 def climb(
@@ -373,7 +373,7 @@ def _estimated_seconds(config: RunConfig, splits: Splits) -> float:
     )
     if not fit(learner, batches):
         raise KeyboardInterrupt
-    return config.training.num_steps * (times[-1] - times[0]) / (len(times) - 1)
+    return config.training.num_steps * float(np.median(np.diff(times)))
 
 
 def candidate_line(record: CandidateRecord) -> str:
