@@ -34,9 +34,10 @@ class CandidateRecord(Record):
 
 
 class ConfirmedRecord(Record):
-    """The best candidate beside its encoder, on held-out items that did not choose it.
+    """A candidate beside its encoder, on held-out items that did not choose it.
 
-    `low` and `high` are the 90 % interval of the difference of MAP@R, over classes.
+    `low` and `high` are the 90 % interval of the difference of MAP@R, over classes; `passed` says that MAP@R is not
+    lower, nor recall@1 beyond doubt.
     """
 
     items: int
@@ -55,8 +56,9 @@ class LadderRecord(Record):
     """All candidates in the order in which they were tried.
 
     `held_out` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
-    `best` is the best candidate by these, `result` the one that confirming left. `missing` are encoders of the
-    catalogue whose weights were not on this machine. `reason` says why nothing was held out.
+    `best` is the best candidate by these, `result` the one that confirming left. `new_classes` is, where these items are
+    of classes that are trained on, the result trained on half of the classes and measured on the others. `missing` are
+    encoders of the catalogue whose weights were not on this machine. `reason` says why nothing was held out.
     """
 
     held_out: str = "classes"
@@ -66,6 +68,7 @@ class LadderRecord(Record):
     best: str = ""
     result: str = ""
     confirmed: ConfirmedRecord | None = None
+    new_classes: ConfirmedRecord | None = None
     missing: list[str] = []
     minutes: Number | None = None
     seconds: Number = 0

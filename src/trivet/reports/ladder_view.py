@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trivet.reports.ladder_record import CandidateRecord, LadderRecord
+from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import counted
@@ -77,13 +77,16 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
     """Sentences on what was confirmed, what was not tried and why, and which encoders were not there to compare."""
     notes = [ladder.reason] if ladder.reason else []
     if (confirmed := ladder.confirmed) is not None:
-        shares = (confirmed.map_at_r, confirmed.encoder_map_at_r, confirmed.recall, confirmed.encoder_recall)
-        measure, other, recall, other_recall = (f"{percent(share)}{SHARE}" for share in shares)
         says = "confirms" if confirmed.passed else "does not confirm"
         notes.append(
             f"The other half of what was held out ({counted(confirmed.items, 'item')}, "
-            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: MAP@R {measure} "
-            f"against {other} of {confirmed.encoder}, recall@1 {recall} against {other_recall}."
+            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: {_beside(confirmed)}."
+        )
+    if (new := ladder.new_classes) is not None:
+        worth = "is no worse" if new.passed else "is worse, so search for such classes with the encoder"
+        notes.append(
+            f"On new classes, {counted(new.classes, 'class')} that were held out of a training of their own "
+            f"({counted(new.items, 'item')}), it {worth}: {_beside(new)}."
         )
     notes += [f"{each.name}: {each.reason}" for each in ladder.candidates if each.reason]
     if ladder.missing:
@@ -92,6 +95,13 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
             "--download NAME fetches one."
         )
     return notes
+
+
+def _beside(record: ConfirmedRecord) -> str:
+    """The measures of a candidate and of its encoder."""
+    shares = (record.map_at_r, record.encoder_map_at_r, record.recall, record.encoder_recall)
+    measure, other, recall, other_recall = (f"{percent(share)}{SHARE}" for share in shares)
+    return f"MAP@R {measure} against {other} of {record.encoder}, recall@1 {recall} against {other_recall}"
 
 
 def result_of(ladder: LadderRecord) -> CandidateRecord:

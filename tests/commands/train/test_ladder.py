@@ -329,3 +329,29 @@ def test_every_proposal_is_a_run(tmp_path: Path) -> None:
                 config = recipes.settings_of(candidate)
                 assert config.batch.num_classes <= 5
                 assert (config.loss.name == "proxy-nca") == (items == 1)
+
+
+def test_known_classes_are_measured_on_new_ones_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = vectors(tmp_path / "own.npz", classes=12, items=60, noise=1.5)
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})
+    data = {"name": "vectors", "path": str(path), "split": "in-class"}
+    settings = LadderSettings.parse({"data": data, "ladder": {"rungs": ["head"]}}, source="test")
+    ladder = Ladder(settings, tmp_path, None)
+    trained_on = list[set[int]]()
+    measure = Ladder._fold_scores
+
+    def seen(ladder: Ladder, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
+        classes, held_out = (
+            set(items.labels["kind"].tolist()) for items in (splits.train, splits.evaluation["validation"])
+        )
+        trained_on.append(classes & held_out)
+        return measure(ladder, config, splits, record)
+
+    monkeypatch.setattr(Ladder, "_fold_scores", seen)
+    ladder.climb()
+    record = ladder.record
+    assert (record.held_out, record.result) == ("items", "the vectors, head of 60 steps")
+    assert [len(classes) for classes in trained_on] == [12, 12, 0, 0]  # to choose by known ones, then by new ones
+    assert record.new_classes is not None
+    assert (record.new_classes.classes, record.new_classes.items) == (6, 288)
+    assert any(note.startswith("On new classes, 6 classes that were held out") for note in ladder_notes(record))

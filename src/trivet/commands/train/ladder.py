@@ -146,8 +146,7 @@ class Ladder:
             splits = self._load(settings.data, {})
         self._folds = held_out_folds(splits)
         folds = [splits] if self._folds is None else self._held_out(splits)
-        classes = min(len(np.unique(fold.train.labels[splits.level])) for fold in folds)
-        self._proposer = Proposer(settings, splits.train, splits.level, classes)
+        self._proposer = Proposer(settings, splits.train, splits.level, min(map(_classes, folds)))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
         record = RunFolder(folder).ladder()
@@ -277,25 +276,23 @@ class Ladder:
         if self._folds is None or not best.encoder or best.name == best.encoder:
             return best
         encoder = next(each for each in self._proposer.candidates("encoder", []) if each.name == best.encoder)
-        scores, others = (_half(self._scores[each.name], 1) for each in (best, encoder))
-        difference = compare_scores(scores, others)
-        (measure, recall), (other_measure, other_recall) = scores.values.mean(axis=0), others.values.mean(axis=0)
-        passed = difference.mean >= 0 and not difference.recall_lower
-        self.record.confirmed = ConfirmedRecord(
-            items=len(scores.values),
-            classes=len(np.unique(scores.classes)),
-            encoder=encoder.name,
-            recall=float(recall),
-            encoder_recall=float(other_recall),
-            map_at_r=float(measure),
-            encoder_map_at_r=float(other_measure),
-            low=difference.low,
-            high=difference.high,
-            passed=passed,
-        )
-        result = best if passed else encoder
+        self.record.confirmed = _beside(encoder, *(_half(self._scores[each.name], 1) for each in (best, encoder)))
+        result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
+        if self._folds.of == "items" and result.trained:
+            self.record.new_classes = _beside(encoder, *map(self._new_class_scores, (result, encoder)))
         return result
+
+    def _new_class_scores(self, candidate: Candidate) -> Scores:
+        """The scores of half of the classes, by a network that was trained on the others."""
+        config = resolved(settings_of(candidate))
+        splits = self._load(config.data, candidate.values.get("model", {}))
+        part = hold_out_fold(splits, 2, 0, "classes")
+        part = replace(part, evaluation={VALIDATION: part.evaluation[VALIDATION]})
+        batch = config.batch.model_copy(update={"num_classes": min(config.batch.num_classes, _classes(part))})
+        record = CandidateRecord(name=candidate.name, rung=candidate.rung)
+        with work(f"measuring {candidate.name} on new classes"):
+            return self._fold_scores(config.model_copy(update={"batch": batch}), part, record)
 
     @property
     def _minutes(self) -> float:
@@ -334,10 +331,33 @@ def held_out_folds(splits: Splits) -> Folds | None:
         return Folds(1, 1, "classes")
     if holds_items_out(splits):
         return Folds(ITEM_FOLDS, 1, "items")
-    classes = len(np.unique(splits.train.labels[splits.level]))
+    classes = _classes(splits)
     if classes < FEW_CLASSES:
         return None
     return Folds(2, 2, "classes") if classes < 2 * ENOUGH else Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
+
+
+def _classes(splits: Splits) -> int:
+    """The number of training classes."""
+    return len(np.unique(splits.train.labels[splits.level]))
+
+
+def _beside(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedRecord:
+    """The scores of a candidate beside those of its encoder."""
+    difference = compare_scores(scores, others)
+    (measure, recall), (other_measure, other_recall) = (each.values.mean(axis=0).tolist() for each in (scores, others))
+    return ConfirmedRecord(
+        items=len(scores.values),
+        classes=len(np.unique(scores.classes)),
+        encoder=encoder.name,
+        recall=recall,
+        encoder_recall=other_recall,
+        map_at_r=measure,
+        encoder_map_at_r=other_measure,
+        low=difference.low,
+        high=difference.high,
+        passed=difference.mean >= 0 and not difference.recall_lower,
+    )
 
 
 def _pooled(parts: Sequence[Scores]) -> Scores:

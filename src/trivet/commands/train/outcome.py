@@ -9,6 +9,7 @@ from pathlib import Path
 from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
+from trivet.reports.ladder_view import result_of
 from trivet.reports.measures import EVALUATION, SAMPLED, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
@@ -179,7 +180,8 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
         return ""
     best = max(compared, key=lambda item: (_outcome(item) == "worse", _scores(item)[1] or 0.0))
     others = [item for item in compared if _scores(item)[1] == _scores(best)[1] and item.difference == best.difference]
-    names = " and ".join(reference_name(record, item.reference) for item in others)
+    distinct = [item for item in others if len(others) == 1 or item.reference != UNTRAINED]  # which is one of these
+    names = " and ".join(reference_name(record, item.reference) for item in distinct)
     difference = best.difference or 0.0
     text = f"{points(difference)} points over" if difference >= 0 else f"{points(-difference)[1:]} points below"
     doubt = doubt_words(
@@ -222,6 +224,8 @@ def _same(item: Compared) -> bool:
 
 def reference_name(record: RunRecord, name: str) -> str:
     """The name of a reference in a sentence: an encoder by its own."""
+    if name == ZERO_SHOT and record.ladder is not None and (encoder := result_of(record.ladder).encoder):
+        return f"the features of {encoder}"
     model = str(record.settings.get("model", {}).get("name", ""))
     _, colon, encoder = model.partition(":")
     return f"the features of {encoder}" if name == ZERO_SHOT and colon else in_words(name)
