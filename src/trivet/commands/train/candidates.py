@@ -25,7 +25,7 @@ FIXED = {"steps": 0}
 TUNING = {"optimizer": "adamw", "weight_decay": 1e-4, "warmup_steps": 10}
 RATES = {"images": 3e-5, "texts": 2e-5}  # of fine-tuning all of a network
 LORA, LORA_RATE = 8, 5e-4
-TUNING_STEPS = {"images": (80, 320, 1280), "texts": (50, 200, 800)}  # each is tried if the one before is better
+TUNING_STEPS = {"images": (80, 320, 1280), "texts": (50, 200, 800)}  # each is tried if the one before gains
 HEAD_STEPS = {60: 3e-4, 200: 1e-3, 800: 1e-3}  # of a head, and the rates to which they rise
 SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
 LEAST_SIDE = 96  # pixels of an image for a pretrained encoder, to which smaller ones are enlarged
@@ -42,7 +42,7 @@ class Candidate:
         name: in words, of which no two are alike.
         values: sections of its settings.
         encoder: the name of the candidate of the first rung that it begins as; empty where it begins from nothing.
-        longer_than: the name of the candidate that it trains longer than, and is tried if that one is better.
+        longer_than: the name of the candidate that it trains longer than, and is tried if that one gains.
     """
 
     name: str

@@ -172,11 +172,15 @@ class Ladder:
         return resolved(settings_of(result))
 
     def _climb_rung(self, rung: Rung) -> None:
-        """Try the candidates of a rung; of those that only train longer, until one is not better."""
-        failed = set[str]()
+        """Try the candidates of a rung; of those that only train longer, while this gains on the best encoder."""
+        gained = dict[str, float]()  # MAP@R of each that is above the encoder beyond doubt
         for candidate in self._proposer.candidates(rung, self._ranked()):
-            if candidate.longer_than in failed or not self._try(candidate):
-                failed.add(candidate.name)
+            if candidate.longer_than and candidate.longer_than not in gained:
+                continue
+            record = self._try(candidate)
+            shorter = gained.get(candidate.longer_than, 0.0)
+            if record.low is not None and record.low > 0 and (record.map_at_r or 0.0) > shorter:
+                gained[candidate.name] = record.map_at_r or 0.0
 
     def _ranked(self) -> list[Candidate]:
         """The encoders as they are, the best first."""
@@ -184,15 +188,15 @@ class Ladder:
         encoders = [each for each in self._proposer.candidates(ENCODER, []) if each.name in tried]
         return sorted(encoders, key=lambda each: -tried[each.name])
 
-    def _try(self, candidate: Candidate) -> bool:
-        """Measure a candidate, which becomes the best if it is better; returns whether it does."""
+    def _try(self, candidate: Candidate) -> CandidateRecord:
+        """Measure a candidate, which becomes the best if it is better."""
         earlier = next((each for each in self.record.candidates if each.name == candidate.name), None)
         if earlier is not None:
             if earlier.recall is not None:
                 self._scores[candidate.name] = _read_scores(self._file(candidate, "npz"))
             if earlier.better:
                 self._best = candidate
-            return earlier.better
+            return earlier
         record = CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
         with work(f"trying {candidate.name}"):
             began = time.perf_counter()
@@ -216,7 +220,7 @@ class Ladder:
         self.record.seconds = round(self.record.seconds + record.seconds, 1)
         self._write()
         announce(candidate_line(record))
-        return record.better
+        return record
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
         """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
