@@ -8,6 +8,7 @@ from typing import Literal, Self
 from trivet.commands.evaluate.record import FoldsRecord
 from trivet.reports.diagnosis_record import RecallComparison, VerdictRecord
 from trivet.reports.label_noise_record import LabelNoise
+from trivet.reports.ladder_record import LadderRecord
 from trivet.reports.monitor_record import EventRecord, GuardRecord
 from trivet.reports.run_record import AtPrefix, Choice, ChosenCompared, CollapseIndex, RunRecord
 from trivet.reports.shared_records import Intervals, Levels
@@ -33,6 +34,7 @@ class RunSummary(Record):
     guard: GuardRecord
     choosing: Choice | None
     label_noise: LabelNoise
+    ladder: LadderRecord | None
     seconds: dict[str, Number]
     warnings: list[str]
     report: str
@@ -43,7 +45,7 @@ class RunSummary(Record):
         splits = {split: {row.name: row.levels for row in rows} for split, rows in record.evaluation.items()}
         first = next(iter(splits), None)
         same = ("status", "comparisons", "chosen_comparisons", "prefixes", "collapse", "guard", "choosing",
-                "label_noise", "seconds", "warnings")  # fmt: skip
+                "label_noise", "ladder", "seconds", "warnings")  # fmt: skip
         return cls(
             **{name: getattr(record, name) for name in same},
             run=str(folder),
