@@ -22,6 +22,7 @@ from trivet.samplers import BatchConfig
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.config import ChoosingConfig, GuardConfig
 from trivet.training.label_cleaning import CleaningConfig
+from trivet.training.ladder_config import LadderConfig
 from trivet.training.loss_config import Selector, StrategyConfig, loss_settings
 
 HEAD = """# Settings
@@ -54,6 +55,12 @@ Other keys are the arguments of its constructor. These are shared; what they do 
 SWEEP = """## [sweep]
 
 For `trivet sweep` only, see [sweeps.md](sweeps.md).
+"""
+
+LADDER = """## [ladder]
+
+For `trivet train` of several candidates, see [ladder.md](ladder.md). Beside it a file has `seed`, `[data]` and
+`[evaluation]` only.
 """
 
 JOINED = "Several backbones as one, see [networks.md](networks.md#two-networks-joined)."
@@ -143,6 +150,7 @@ def settings() -> str:
             )
     parts.append(losses())
     parts.append(f"{SWEEP}\n{table(SweepConfig)}\n")
+    parts.append(f"{LADDER}\n{table(LadderConfig)}\n")
     return "\n".join(parts)
 
 

@@ -28,6 +28,11 @@ SCHEDULED = {"step_size": ("step",), "milestones": ("multi-step",), "gamma": ("s
 GuardAction = Literal["warn", "stop"]
 STEPS = 800  # of a run whose settings name neither steps nor epochs
 LENGTH = ("steps", "epochs")
+OF_SEVERAL_RUNS = {
+    "sweep": "trivet sweep, which tries many settings: give the file to that.",
+    "ladder": "trivet train FILE, which tries several candidates: give config.toml of the run that it makes, which has "
+    "the settings of the best.",
+}
 ACCUMULATE = ("accumulate", "gradient_accumulation", "gradient_accumulation_steps", "accumulate_grad_batches")
 
 
@@ -254,11 +259,10 @@ class RunConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_sweep(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "sweep" in values:
-            raise ValueError(
-                "the section [sweep] is for trivet sweep, which tries many settings: give the file to that."
-            )
+    def _refuse_other_files(cls, values: Any) -> Any:
+        for section, why in OF_SEVERAL_RUNS.items():
+            if isinstance(values, Mapping) and section in values:
+                raise ValueError(f"the section [{section}] is for {why}")
         return values
 
     @model_validator(mode="after")

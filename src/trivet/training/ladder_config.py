@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, SerializeAsAny, model_validator
 
 from trivet.config.base import Config
 from trivet.datasets import DataConfig
-from trivet.training.config import EvaluationConfig
+from trivet.training.config import EvaluationConfig, RunConfig
 
 Rung = Literal["encoder", "whitening", "joined", "head", "fine-tuning", "scratch"]
 RUNGS: tuple[Rung, ...] = get_args(Rung)
@@ -45,6 +46,17 @@ class LadderSettings(Config):
     data: SerializeAsAny[DataConfig]
     ladder: LadderConfig = LadderConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_sections_of_a_run(cls, values: Any) -> Any:
+        of_a_run = RunConfig.model_fields.keys() - cls.model_fields.keys()
+        if isinstance(values, Mapping) and (sections := [key for key in values if key in of_a_run]):
+            raise ValueError(
+                f"the section [{sections[0]}] is of a single run, and a ladder chooses it for each candidate: leave it "
+                "out, or change it in config.toml of the run that the ladder makes, and train that."
+            )
+        return values
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -128,9 +128,11 @@ def test_what_is_wrong_is_found_and_trivet_refuses_it_too(changes: dict[str, Any
             RunConfig.parse(values, source="s")
 
 
-def test_a_file_needs_data_and_loss_or_a_sweep() -> None:
+def test_a_file_needs_data_and_loss_or_a_sweep_or_a_ladder() -> None:
     assert wrong({"data": {"name": "digits"}}) != []
     assert wrong({"loss": {"name": "triplet"}, "sweep": {"vary": {"data": {"image_size": [4, 8]}}}}) == []
+    assert wrong({"data": {"name": "digits"}, "ladder": {"rungs": ["encoder"], "start": ["mine"], "minutes": 5}}) == []
+    assert "is not one of" in wrong({"data": {"name": "digits"}, "ladder": {"rungs": ["heads"]}})[0]
 
 
 def test_everything_that_is_referred_to_is_there_and_every_rule_is_named() -> None:
@@ -149,7 +151,7 @@ def test_settings_are_listed_with_their_defaults() -> None:
     assert found["loss", "positives"] == found["data", "name"] == found["model", "embedding_dim"] == ""  # they differ
     assert ("data", "image_size") not in found
     sections = {section for section, _ in found} - {""}
-    assert sections == {*RunConfig.model_fields, "sweep"} - {"seed"}
+    assert sections == {*RunConfig.model_fields, "sweep", "ladder"} - {"seed"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from trivet.commands.sweep.search_space import Range, Sweep
 from trivet.config.base import put
 from trivet.runtime.safe_read import parse_toml
 from trivet.training.config import RunConfig
+from trivet.training.ladder_config import LadderSettings
 
 
 def changed(folder: Path, path: str, value: Any) -> dict[str, Any]:
@@ -95,9 +96,15 @@ def test_the_best_is_trained_on_all_classes_unless_a_step_is_chosen(tmp_path: Pa
     assert RunConfig.parse(parse_toml(sweep.best({}).to_toml()), source="x") == sweep.best({})
 
 
-def test_a_sweep_is_no_run(tmp_path: Path) -> None:
+def test_files_of_a_sweep_a_ladder_and_a_run_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"x: the section \[sweep\] is for trivet sweep"):
         RunConfig.parse(settings(tmp_path), source="x")
+    ladder = {"data": {"name": "digits"}, "ladder": {}}
+    for kind in (RunConfig, Sweep):
+        with pytest.raises(ValueError, match=r"x: the section \[ladder\] is for trivet train .* give config.toml"):
+            kind.parse(ladder, source="x")
+    with pytest.raises(ValueError, match=r"x: the section \[training\] is of a single run"):
+        LadderSettings.parse({**ladder, "training": {"steps": 3}}, source="x")
 
 
 def test_steps_that_vary_take_the_place_of_epochs(tmp_path: Path) -> None:

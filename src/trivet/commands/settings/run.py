@@ -17,6 +17,7 @@ from trivet.models import ModelConfig
 from trivet.models.config import TEXT, TIMM, TORCHVISION
 from trivet.runtime.arguments import check_name
 from trivet.training.config import RunConfig
+from trivet.training.ladder_config import LadderConfig
 from trivet.training.loss_config import Selector, StrategyConfig
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -92,7 +93,7 @@ def _setting(section: str, key: str, values: Schema) -> SettingRow:
 
 
 def settings_schema() -> Schema:
-    """The JSON schema (draft 7) of a settings file, of a run or of a sweep.
+    """The JSON schema (draft 7) of a settings file, of a run, a sweep or a ladder.
 
     It knows each setting with its type, range, default and description, which ones a name of data, model or loss has,
     and that others are wrong. What depends on several settings, and the options of a rule such as `negatives = {name =
@@ -100,12 +101,14 @@ def settings_schema() -> Schema:
     """
     run = RunConfig.model_json_schema()
     sweep = SweepConfig.model_json_schema()
-    defs: dict[str, Schema] = {**run.pop("$defs"), **sweep.pop("$defs", {})}
+    ladder = LadderConfig.model_json_schema()
+    defs: dict[str, Schema] = {**run.pop("$defs"), **sweep.pop("$defs", {}), **ladder.pop("$defs", {})}
     for base, prefixes in NAMED.items():
         defs[base.__name__] = _alternatives(base, prefixes, defs)
     sweep["properties"]["vary"] = {"type": "object", "description": sweep["properties"]["vary"]["description"]}
-    defs["SweepConfig"] = sweep
-    properties = run["properties"] | {"sweep": {"$ref": "#/$defs/SweepConfig"}}
+    others = {"sweep": "SweepConfig", "ladder": "LadderConfig"}
+    defs |= {"SweepConfig": sweep, "LadderConfig": ladder}
+    properties = run["properties"] | {key: {"$ref": f"#/$defs/{name}"} for key, name in others.items()}
     schema = {
         "$schema": DRAFT,
         "title": "Settings of Trivet",
@@ -113,7 +116,8 @@ def settings_schema() -> Schema:
         "type": "object",
         "properties": {key: _section(entry) for key, entry in properties.items()},
         "additionalProperties": False,
-        "anyOf": [{"required": run["required"]}, {"required": ["sweep"]}],  # of a sweep, what varies may be missing
+        # Of a sweep, what varies may be missing, and of a ladder all that its candidates have.
+        "anyOf": [{"required": run["required"]}, {"required": ["sweep"]}, {"required": ["data", "ladder"]}],
         "$defs": defs,
     }
     tidied: Schema = _tidy(schema)

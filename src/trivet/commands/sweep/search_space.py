@@ -20,7 +20,7 @@ from trivet.datasets import Splits
 from trivet.metrics.label_levels import CLUSTERING, standard
 from trivet.runtime.arguments import check_name
 from trivet.training.components import check_before_data, check_levels, in_steps, make_batches
-from trivet.training.config import LENGTH, RunConfig, resolved
+from trivet.training.config import LENGTH, OF_SEVERAL_RUNS, RunConfig, resolved
 
 Value = bool | int | float | str | dict[str, Any] | list[Any]
 
@@ -183,6 +183,8 @@ class Sweep:
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Sweep:
         """The settings with what varies, checked before any data are read."""
+        if "ladder" in values:
+            raise ValueError(f"{source}: the section [ladder] is for {OF_SEVERAL_RUNS['ladder']}")
         if not isinstance(values.get("sweep"), Mapping):
             raise ValueError(
                 f"{source}: a sweep needs a section [sweep] that says what varies: there is none; add [sweep.vary] "
