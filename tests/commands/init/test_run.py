@@ -21,12 +21,12 @@ from tests.commands.conftest import Call
 from trivet.commands.init import run as init
 from trivet.commands.init.run import as_toml, propose
 from trivet.commands.settings.run import settings_schema
+from trivet.commands.train import candidates
+from trivet.datasets import load
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.shards import Manifest, ShardMark, write_manifest, write_shard
-from trivet.models.encoder_weights import EncoderAtHand
-from trivet.models.encoders import CATALOGUE
-from trivet.training.components import Components, load_splits
-from trivet.training.config import RunConfig
+from trivet.reports.ladder_record import LadderRecord
+from trivet.training.ladder_config import RUNGS, LadderSettings
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -188,13 +188,12 @@ def grey_and_broken() -> str:
 # What makes the data -> the settings that must come of them, and what must be said.
 KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
     folder_of_classes: (
-        {"data.name": "folder", "data.split": "class-disjoint", "data.folds": None, "batch.num_classes": 5}
-        | {"batch.samples_per_class": 4, "loss.name": "multi-similarity", "data.image_size": 12, "model.name": "conv2"},
+        {"data.name": "folder", "data.split": "class-disjoint", "data.image_size": 12, "ladder.rungs": [*RUNGS]},
         "class: 10 classes of 4 items.",
     ),
-    few_classes: ({"data.split": "in-class", "loss.name": "multi-similarity", "batch.samples_per_class": 4}, "too few"),
+    few_classes: ({"data.split": "in-class"}, "too few"),
     nested: ({"data.root": "photos/around", "data.level": "level2"}, "level1 > level2, coarse first"),
-    given_parts: ({"data.split": "auto", "batch.num_classes": 3}, "train/, test/ and val/ say what is trained on"),
+    given_parts: ({"data.split": "auto"}, "train/, test/ and val/ say what is trained on"),
     flat_with_a_table: (
         {"data.name": "table", "data.path": "photos/list.csv", "data.image": "picture", "data.level": "species"}
         | {"data.levels": ["family", "species"]},
@@ -203,33 +202,22 @@ KINDS: dict[Callable[[], str], tuple[dict[str, Any], str]] = {
     paths_from_here: ({"data.root": ".", "data.levels": ["label"]}, "the paths start there, not at the table"),
     paths_from_a_folder_below: ({"data.root": "list/pictures", "data.levels": ["label"]}, "the paths start there"),
     npz: (
-        {"data.name": "vectors", "model.name": "residual", "model.embedding_dim": 6, "data.level": "kind"}
-        | {"data.levels": ["group", "kind"], "data.folds": 4, "choosing.keep": "best", "loss.negatives": "violating"},
+        {"data.name": "vectors", "data.level": "kind", "data.levels": ["group", "kind"], "data.image_size": None},
         "kind: 24 classes of 4 items.",
     ),
     npy: ({"data.path": "rows.npy", "data.levels": ["group", "kind"]}, "96 vectors"),
     parquet: ({"data.levels": ["kind"], "data.split": "auto"}, "a column says what is trained on"),
     texts: ({"data.name": "texts", "data.text": "utterance", "data.levels": ["intent"]}, "by its name"),
     json_lines: ({"data.name": "texts", "data.text": None, "data.levels": ["about"]}, "as the only one"),
-    equal_texts: ({"batch.num_classes": 2}, "batches hold each text once"),
+    equal_texts: ({"data.levels": ["intent"]}, "36 texts in asked.csv."),
     images_in_parquet: ({"data.name": "table", "data.image": None, "data.levels": ["label"]}, "9 pixels"),
     shards: ({"data.path": "embedded", "data.levels": ["group", "kind"]}, "96 vectors in embedded."),
-    single_items: ({"loss.name": "proxy-nca", "loss.margin": None}, "have one item, so no positive"),
+    single_items: ({"data.levels": ["kind"]}, "24 of a single item"),
     grey_and_broken: (
-        {"data.channels": 1, "data.image_size": [40, 20], "data.augment": "none", "data.allow_corrupt": 0.05},
+        {"data.channels": 1, "data.image_size": [40, 20], "data.allow_corrupt": 0.05},
         "1 image of 40 cannot be read and will be left out, first k3/12.png",
     ),
 }
-
-
-@pytest.mark.parametrize(
-    ("make", "said"), [(npz, "training classes less those held out;"), (nested, "training classes;")]
-)
-def test_the_classes_of_a_batch_are_those_that_are_not_held_out(
-    make: Callable[[], str], said: str, run_command: Call
-) -> None:
-    _, out, _ = run_command("init", make())
-    assert said in " ".join(out.split())
 
 
 def setting(values: dict[str, Any], key: str) -> Any:
@@ -238,7 +226,7 @@ def setting(values: dict[str, Any], key: str) -> Any:
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
-def test_what_it_writes_suits_the_data_and_can_be_trained(make: Callable[[], str], run_command: Call) -> None:
+def test_what_it_writes_suits_the_data(make: Callable[[], str], run_command: Call) -> None:
     code, out, err = run_command("init", make())
     assert (code, err) == (0, "")
     expected, said = KINDS[make]
@@ -249,23 +237,37 @@ def test_what_it_writes_suits_the_data_and_can_be_trained(make: Callable[[], str
     assert said in " ".join(line.strip("# ") for line in text.splitlines())
     assert out.endswith("Written to trivet.toml. Next:\n  trivet train trivet.toml\n")
     Draft7Validator(settings_schema()).validate(values)
-    config = RunConfig.read(Path("trivet.toml"))
-    parts = Components(config, load_splits(config, None))
-    batch = next(iter(parts.batches_from(0)))
-    assert len(batch[0]) > 1
+    assert load(LadderSettings.read(Path("trivet.toml")).data, None).evaluation
     assert all(len(line) <= 120 for line in text.splitlines() if line.startswith("#"))
 
 
-@pytest.mark.parametrize("make", [folder_of_classes, flat_with_a_table, npz, texts], ids=lambda make: make.__name__)
-def test_the_next_command_ends_with_a_report(make: Callable[[], str], run_command: Call) -> None:
+@pytest.mark.parametrize(
+    ("make", "rungs", "result"),
+    [
+        (folder_of_classes, ["encoder"], "conv2 from scratch"),  # without an encoder at hand
+        (flat_with_a_table, ["encoder"], "conv2 from scratch"),
+        (npz, ["encoder"], "the vectors"),
+        (texts, ["encoder"], "character n-grams"),
+        (single_items, ["head"], ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_next_command_ends_with_a_report(
+    make: Callable[[], str], rungs: list[str], result: str, run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "HEAD_STEPS", {2: 1e-3})
+    monkeypatch.setattr(candidates, "SCRATCH_STEPS", (2, 2))
     code, out, _ = run_command("init", make(), "--json", "-o", "own.toml")
     made = json.loads(out)
     assert (code, made["settings"], made["next"]) == (0, "own.toml", "trivet train own.toml")
     assert made["chosen"] == {k: v for k, v in tomllib.loads(Path("own.toml").read_text()).items() if k != "seed"}
-    few = ["--set=training.steps=2", "--set=evaluation.every=1", "--set=evaluation.nmi_plus=1"]
+    few = [f"--set=ladder.rungs={json.dumps(rungs)}", "--set=evaluation.map_points=10"]
     code, _, err = run_command(*made["next"].split()[1:], *few)
     assert code == 0, err
     assert Path("runs/own/report.html").is_file()
+    ladder = LadderRecord.read(json.loads(Path("runs/own/ladder.json").read_text()))
+    assert [each.reason for each in ladder.candidates] == [""] * len(ladder.candidates)
+    assert ladder.result == result or rungs == ["head"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,6 @@ def test_the_next_command_ends_with_a_report(make: Callable[[], str], run_comman
         (["asked.csv", "--text", "utterence"], "did you mean 'utterance'?"),
         (["named.npz", "--text", "caption"], "--text names the column of texts of a table: named.npz holds vectors"),
         (["loose", "--text", "caption"], "--text names the column of texts of a table: loose holds a folder of images"),
-        (["named.npz", "--encoder", "mini"], "--encoder makes vectors of texts: named.npz holds vectors"),
         (["tables"], "or give a table: tables holds one.csv, two.csv."),
         (["run"], "run is a run, whose settings are in run/config.toml."),
         (["equal.csv"], "of texts with two that differ: got 0 in 'kind'"),
@@ -349,30 +350,15 @@ def test_named_labels_take_the_place_of_guesses() -> None:
     assert (values["levels"], values["level"]) == (["make", "model"], "model")
 
 
-def test_a_pretrained_network_is_chosen_where_its_weights_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(folder_of_classes())
-    assert propose(path).values["model"]["name"] == "conv2"
-    ready = EncoderAtHand(CATALOGUE[1], {"name": CATALOGUE[1].network, "weights": "here.safetensors"})
-    monkeypatch.setattr(init, "at_hand", lambda kind, weights: [ready])
-    monkeypatch.setattr(init, "check_before_data", lambda settings: None)  # which would load the weights
-    values = propose(path).values
-    assert values["model"] == {"name": "timm:resnet50.a1_in1k", "weights": "here.safetensors", "embedding_dim": 128}
-    assert values["training"]["optimizer"] == "adamw"
-
-
-def test_weights_of_ones_own_come_first_and_images_are_cut_into_whole_squares(
-    run_command: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_encoders_that_will_be_compared_are_named(run_command: Call) -> None:
     path = folder_of_classes()
-    monkeypatch.setattr(init, "check_before_data", lambda settings: None)  # which would load the weights
+    assert "No pretrained encoder is on this machine. trivet encoders --download" in propose(Path(path)).findings[-1]
     Path("dino.pt").touch()
-    run_command("init", path, "--weights", "dinov2-vits14=dino.pt")
-    values = tomllib.loads(Path("trivet.toml").read_text())
-    assert values["model"]["weights"] == str(Path("dino.pt").resolve())
-    side = values["data"]["image_size"]  # the images have 12 pixels
-    assert side % 14 == 0
+    code, out, _ = run_command("init", path, "--weights", "dinov2-vits14=dino.pt", "--minutes", "2.5")
+    assert (code, "Encoders to compare: dinov2-vits14." in out) == (0, True)
+    ladder = LadderSettings.read(Path("trivet.toml")).ladder
+    assert (ladder.weights, ladder.minutes) == ({"dinov2-vits14": Path("dino.pt")}, 2.5)
     assert "--weights must be NAME=FILE" in run_command("init", path, "--force", "--weights", "dino.pt")[2]
-    assert "--weights is for images" in run_command("init", npz(), "--force", "--weights", "resnet50=dino.pt")[2]
 
 
 def test_copies_and_columns_that_say_the_same_are_seen() -> None:

@@ -102,8 +102,9 @@ def propose(
         if detected.kind == "texts":
             _check_texts(splits)
     findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
-    rungs = {"rungs": list(known.pop("rungs", RUNGS))}
-    proposal.put("ladder", rungs, "tried in this order, each beside the best before it on items held out")
+    proposal.put(
+        "ladder", {"rungs": list(RUNGS)}, "tried in this order, each beside the best before it on items held out"
+    )
     proposal.put("ladder", known)
     why = "nearest neighbours are those of the smallest angle, whatever the length of an embedding"
     proposal.put("evaluation", {"distance": "cosine"}, why)
