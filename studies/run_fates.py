@@ -52,8 +52,7 @@ from real_fates import IMAGES, TEXTS, fate_of, features_of, of_folders
 from trivet.commands.evaluate.baselines import run_references
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.run import train
-from trivet.commands.train.train_on_vectors import head_settings
-from trivet.datasets import load_file
+from trivet.datasets import DataConfig, load, load_file
 from trivet.datasets.folder import load_images
 from trivet.metrics import retrieve
 from trivet.reports.run_record import RunRecord
@@ -81,7 +80,7 @@ CAUSES = {
 class Case:
     """A run: settings, the cause that they provoke, if one, and causes that it has besides, by its making.
 
-    Without settings, those of `trivet train --vectors`.
+    Without settings, those of `chosen_head`.
     """
 
     name: str
@@ -158,7 +157,7 @@ SMALL = (
     parity("two classes, easy positives, 400 steps of rate 3e-4", 400, 3e-4, positives="easy", also=("start",)),
 )
 HEADS = (
-    Case("trivet train --vectors", {}),
+    Case("residual layer, step chosen by held-out classes", {}),
     head("residual layer, 30 steps of rate 1e-4", 30, 1e-4),
     head("residual layer, 400 steps of rate 1e-2", 400, 1e-2, cause="by heart"),
     head("linear layer, 400 steps of rate 1e-3", 400, 1e-3, kind="linear", cause="by heart", also=("start",)),
@@ -231,7 +230,7 @@ def config_of(case: Case, place: Path, weights: Path, seed: int) -> RunConfig:
     if (place / "run.npz").exists():
         data: Settings = {"name": "vectors", "path": str(place / "run.npz")}
         if not case.settings:
-            return head_settings(data, [f"seed={seed}"])[0]
+            return chosen_head(data, seed)
         with np.load(place / "run.npz") as held:
             model: Settings = {"embedding_dim": held["embeddings"].shape[1]}
     else:
@@ -242,6 +241,24 @@ def config_of(case: Case, place: Path, weights: Path, seed: int) -> RunConfig:
         | {"data": data | case.settings["data"], "model": model | case.settings["model"], "seed": seed}
         | {"evaluation": {"distance": "cosine", "every": 1000, "map_points": 2}}
     )
+
+
+def chosen_head(data: Settings, seed: int) -> RunConfig:
+    """A residual layer on vectors, whose step some of the training classes choose."""
+    splits = load(DataConfig.parse(data, source="data"), None)
+    classes = len(np.unique(splits.train.labels[splits.level]))
+    folds = max(4, round(classes / 12))
+    settings = {
+        "seed": seed,
+        "data": data | {"folds": folds},
+        "model": {"name": "residual", "embedding_dim": splits.train.inputs.shape[0]},
+        "loss": {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"},
+        "batch": {"num_classes": min(32, classes - -(-classes // folds)), "samples_per_class": 8},
+        "training": {"steps": 200, "learning_rate": 1e-3, "warmup_steps": "all"},
+        "evaluation": {"distance": "cosine", "every": 20, "sample": 10_000, "nmi_plus": 2, "map_points": 500},
+        "choosing": {"keep": "best", "measure": "recall@1"},
+    }
+    return RunConfig.parse(settings, source="chosen head")
 
 
 def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, str, str]:

@@ -22,6 +22,22 @@ def settings_of(base: Mapping[str, Any], source: str = "test", **changes: Mappin
     return RunConfig.parse({**base, **changed}, source=source)
 
 
+def head_settings(path: Path, *changes: str) -> RunConfig:
+    """A residual head on vectors with a column `kind`, whose step a quarter of the training classes chooses."""
+    with np.load(path) as file:
+        width, classes = file["embeddings"].shape[1], len(np.unique(file["kind"])) // 2
+    values = {
+        "data": {"name": "vectors", "path": str(path), "folds": 4},
+        "model": {"name": "residual", "embedding_dim": width},
+        "loss": {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"},
+        "batch": {"num_classes": classes - -(-classes // 4), "samples_per_class": 8},
+        "training": {"steps": 200, "learning_rate": 1e-3, "warmup_steps": "all"},
+        "evaluation": {"distance": "cosine", "every": 20, "sample": 10_000, "nmi_plus": 2},
+        "choosing": {"keep": "best", "measure": "recall@1"},
+    }
+    return RunConfig.parse(RunConfig.with_overrides(values, changes), source="test")
+
+
 def record_of(run: Path) -> dict[str, Any]:
     """The record as it lies in the folder."""
     record: dict[str, Any] = json.loads((run / "record.json").read_text())

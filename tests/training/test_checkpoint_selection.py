@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.training.runs import check_same_run, killed, record_of
+from tests.training.runs import check_same_run, head_settings, killed, record_of
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.outcome import choice_line, result_lines, start
 from trivet.commands.train.run import resume, train
-from trivet.commands.train.train_on_vectors import head_settings
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import retrieve_levels
 from trivet.models import Embedder
@@ -51,7 +50,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(file: Path, *changes: str) -> RunConfig:
-    return head_settings({"name": "vectors", "path": str(file)}, [*SMALL, *changes])[0]
+    return head_settings(file, *SMALL, *changes)
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.training.runs import check_same_run
+from tests.training.runs import check_same_run, head_settings
 
 from trivet.collapse.monitor import Event
 from trivet.commands.train.run import resume, train
-from trivet.commands.train.train_on_vectors import head_settings
 from trivet.io.overwrite_guard import RUN_FOLDER, OutputFolder, check_outputs
 from trivet.training import loggers
 from trivet.training.config import RunConfig
@@ -50,7 +49,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(file: Path, *changes: str) -> RunConfig:
     few = ["evaluation.map_points=20", "evaluation.nmi_plus=1", "evaluation.every=4", "training.log_every=1"]
     few += [f"training.steps={STEPS}", f"training.checkpoint_every={CHECKPOINT // 2}"]
-    return head_settings({"name": "vectors", "path": str(file)}, [*few, *changes])[0]
+    return head_settings(file, *few, *changes)
 
 
 def train_killed(config: RunConfig, path: Path) -> None:

@@ -20,8 +20,7 @@ from trivet.commands.index.run import make_index
 from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.run import search_folder
 from trivet.commands.train.run import resume, train
-from trivet.commands.train.train_on_vectors import head_settings
-from trivet.models import TextEmbedder, TextNetworkConfig, load_model
+from trivet.models import TextEmbedder, load_model
 from trivet.training.config import RunConfig
 from trivet.training.trainer import Trainer
 
@@ -131,13 +130,3 @@ def test_what_cannot_be_trained_ends_in_one_sentence_and_writes_nothing(
     assert code == 2
     assert message in " ".join(err.split())
     assert not (tmp_path / "runs").exists()
-
-
-def test_no_settings_file_is_needed(tmp_path: Path) -> None:
-    text_network(tmp_path / "network", length=9)
-    data = {"name": "texts", "path": str(texts_file(tmp_path / "texts.csv", classes=12)), "levels": ["intent"]}
-    config, said = head_settings(data, [f"model.name=text:{tmp_path / 'network'}", "model.freeze=1"])
-    assert said.startswith(f"The whole network text:{tmp_path / 'network'}, 200 steps; the step is chosen by one of 2")
-    assert isinstance(config.model, TextNetworkConfig)
-    assert (config.model.freeze, config.model.head, config.training.optimizer) == (1, "none", "adamw")
-    assert (config.batch.num_classes, config.batch.samples_per_class) == (3, 4)

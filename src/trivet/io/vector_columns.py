@@ -97,8 +97,7 @@ def check_no_vectors(table: DataTable, text: str) -> None:
             else "lists of numbers, which are vectors; read them"
         )
         raise ValueError(
-            f"the column {text!r} of {table.path} must hold texts: it holds {what} without --text, and with trivet "
-            "train by --vectors."
+            f"the column {text!r} of {table.path} must hold texts: it holds {what} without --text."
         )
 
 
