@@ -99,9 +99,9 @@ COMMANDS = (
     "trivet --version",
     "trivet demo --force",
     "trivet init photos",
-    "trivet train trivet.toml --set training.steps=20 --output runs/photos",
+    "trivet train trivet.toml --output runs/photos",
     "trivet export runs/photos --to onnx -o exported",
-    "trivet train --vectors vectors.npz --labels digit --set training.steps=20 --output runs/vectors",
+    "trivet train vectors.npz --labels digit --minutes 1 --output runs/vectors",
     "trivet evaluate vectors.npz --labels digit --report page.html",
     "trivet diagnose vectors.npz --labels digit",
 )

@@ -106,7 +106,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train"], "train needs one of a settings file"),
+        (["train"], "train needs your data or a settings file"),
         (["train", "nowhere.toml"], "nowhere.toml does not exist"),
         (["train", "small.toml", "--set", "loss.negatives=seminard"], "did you mean 'semihard'?"),
         (["train", "small.toml", "--set", "data.name=mnist"], "trivet data download mnist"),
@@ -133,7 +133,7 @@ def images(root: Path, classes: dict[str, int]) -> None:
         (["embed", ".", "digits", "-o", "."], "--output must not name what is read: got ."),
         (["train", "small.toml", "--output", "small.toml/below"], "must be readable and writable"),
         (["train", "--resume", "lonely"], "a run folder must hold config.toml"),
-        (["train", "small.toml", "--resume", "."], "leave out the settings file"),
+        (["train", "small.toml", "--resume", "."], "leave out the settings or data"),
         (["evaluate", "nowhere"], "an input must exist: nowhere does not exist"),
         (["embed", "lonely", "digits", "-o", "x.parquet"], "a run folder must hold config.toml"),
         (["data", "download", "nist"], "did you mean 'mnist'?"),

@@ -16,10 +16,7 @@ CLASSES = [f"k{i}" for i in range(10)]
 EACH = {"train": 4, "test": 2}
 ROWS = [(part, name, number) for part, count in EACH.items() for name in CLASSES for number in range(count)]
 COPIES = {("test", "k0", 0): ("train", "k0", 1), ("test", "k1", 1): ("train", "k2", 0)}  # the second of another class
-QUICK = [
-    f"--set={one}"
-    for one in ("training.steps=2", "training.warmup_steps=0", "evaluation.every=2", "evaluation.map_points=20")
-]
+QUICK = [f"--set={one}" for one in ('ladder.rungs=["encoder"]', "evaluation.map_points=20")]
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +75,10 @@ def test_it_is_said_by_init_and_train_and_on_the_page(data: Callable[[], str], r
     start = "seen: 2 of 20 items equal a training item, 1 of them of another class: "
     assert start in " ".join(out.split())
     assert pair in " ".join(out.split())
-    assert 'folds_of = "items"' in Path("trivet.toml").read_text()  # as queries are of classes that are trained on
     code, out, _ = run_command("train", "trivet.toml", "-o", "run", *QUICK, "--set=evaluation.k=[1]")
     assert code == 0
     assert f"Warning: {start}" in " ".join(out.split())
+    assert json.loads(Path("run/ladder.json").read_text())["held_out"] == "items"  # as queries are of trained classes
     (warning,) = (line for line in json.loads(Path("run/record.json").read_text())["warnings"] if "equal a" in line)
     assert pair in warning
     assert start in Path("run/report.html").read_text()

@@ -155,7 +155,7 @@ def remedied(words: list[str], message: str) -> list[str]:
     return changed
 
 
-HEAD = "train --vectors good.npz --labels label -o new --set training.steps=3 --set evaluation.map_points=9"
+HEAD = "train head.toml -o new --set training.steps=3 --set evaluation.map_points=9"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -180,12 +180,16 @@ HEAD = "train --vectors good.npz --labels label -o new --set training.steps=3 --
         f"{HEAD} --set training.stepps=3",
         f"{HEAD} --set loss.name=tripplet",
         f"{HEAD} --set training.warmup_steps=9",
-        f"{HEAD.replace('--labels label', '--labels lable')}",
+        "train good.npz --labels lable -o new --set 'ladder.rungs=[\"encoder\"]' --set evaluation.map_points=9",
         "settings trainin",
     ],
 )
 def test_what_a_sentence_says_to_do_works(line: str, run_command: Call) -> None:
     assert run_command("index", "good.npz", "-o", "old")[0] == 0
+    Path("head.toml").write_text(
+        '[data]\nname = "vectors"\npath = "good.npz"\nlevels = ["label"]\n[loss]\nname = "triplet"\n'
+        '[model]\nname = "residual"\nembedding_dim = 6\n[batch]\nnum_classes = 3\n'
+    )
     words = shlex.split(line)
     code, _, err = run_command(*words)
     assert code == 2

@@ -150,7 +150,7 @@ LOADING = [
     "forecast x.toml",
     "forecast folder",
     "train x.toml",
-    "train --vectors x.npz",
+    "train x.npz",
     "train --resume folder",
     "sweep x.toml",
     "evaluate x.npz",

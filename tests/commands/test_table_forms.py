@@ -20,12 +20,12 @@ from tests import miniatures
 from tests.commands.conftest import Call
 from tests.nightly import sampled
 
+from trivet.commands.train import candidates
 from trivet.io.image_file import SUFFIXES, UNREAD
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 ROWS = [{"id": i, "text": f"where is the {WORDS[i % 8]} number {i}?", "label": WORDS[i % 8]} for i in range(48)]
-FEW = ["--set=training.steps=2", "--set=training.warmup_steps=1", "--set=evaluation.every=1"]
-FEW += ["--set=evaluation.nmi_plus=1", "--set=evaluation.map_points=5"]
+FEW = ['--set=ladder.rungs=["encoder"]', "--set=evaluation.nmi_plus=1", "--set=evaluation.map_points=5"]
 
 
 def written(path: Path, rows: Sequence[dict[str, Any]], mark: str = ",") -> str:
@@ -102,6 +102,7 @@ TEXTS: dict[str, Callable[[Path], str]] = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(candidates, "SCRATCH_STEPS", (2, 2))
     return tmp_path
 
 
@@ -118,7 +119,7 @@ def test_texts_of_every_form_through_every_command(form: str, folder: Path, run_
     made = answer(run_command, "init", path)
     assert (made["kind"], made["items"], made["classes"]) == ("texts", 48, 8)
     assert (made["chosen"]["data"]["levels"], made["chosen"]["data"].get("text")) == (["label"], None)
-    answer(run_command, "train", "--texts", path, "--labels", "label", "-o", "run", *FEW)
+    answer(run_command, "train", path, "--labels", "label", "-o", "run", *FEW)
     audited = answer(run_command, "audit", path, "--level", "label")
     assert (audited["items"], audited["classes"]) == (48, 8)
     embedded = answer(run_command, "embed", "run", path, "-o", "e.parquet")
@@ -172,8 +173,7 @@ def test_images_of_every_form_through_every_command(form: str, run_command: Call
     path = IMAGES[form]()
     made = answer(run_command, "init", path, "-o", "own.toml")
     assert (made["kind"], made["items"], made["classes"]) == ("table", 32, 8)
-    few = ["--set=training.steps=2", "--set=evaluation.every=2", "--set=evaluation.nmi_plus=1"]
-    answer(run_command, "train", "own.toml", "-o", "run", *few)
+    answer(run_command, "train", "own.toml", "-o", "run", *FEW)
     assert answer(run_command, "embed", "run", path, "-o", "e.parquet")["items"] == 32
     for command in (("evaluate", "e.parquet", "--labels", "label"), ("index", "e.parquet", "-o", "index")):
         assert answer(run_command, *command)["items"] == 32
@@ -190,8 +190,7 @@ def test_images_that_are_not_read_are_counted_by_their_ending(run_command: Call)
     sentence = "Files of photos that are not read, and left out: 80 .heic, 1 .dng. Convert them to jpg or png."
     made = answer(run_command, "init", "photos")
     assert sentence in made["findings"]
-    few = ["--set=training.steps=2", "--set=evaluation.every=2", "--set=evaluation.nmi_plus=1"]
-    _, out, _ = run_command("train", "trivet.toml", "-o", "run", *few)
+    _, out, _ = run_command("train", "trivet.toml", "-o", "run", *FEW)
     assert "80 .heic, 1 .dng" in " ".join(out.split())
     assert "80 .heic, 1 .dng" in Path("run/report.html").read_text(encoding="utf-8")
     for path in Path("photos").rglob("*.png"):
@@ -225,7 +224,7 @@ def test_rows_with_gaps_are_left_out_where_asked(folder: Path, run_command: Call
     path = written(folder / "t.csv", GAPS)
     calls: dict[str, list[str]] = {
         "init": [path],
-        "train": ["--texts", path, "--labels", "label", "-o", "run", *FEW],
+        "train": [path, "--labels", "label", "-o", "run", *FEW],
         "audit": [path, "--level", "label"],
     }
     for command, arguments in calls.items():
@@ -257,7 +256,7 @@ def test_labels_that_look_alike_are_noted_by_every_command(folder: Path, run_com
         {**row, "label": f"{row['label'].title()} " if i in (8, 16) else row["label"]} for i, row in enumerate(ROWS)
     ]
     path = written(folder / "t.csv", alike)
-    calls = [["init", path], ["train", "--texts", path, "--labels", "label", "-o", "run", *FEW]]
+    calls = [["init", path], ["train", path, "--labels", "label", "-o", "run", *FEW]]
     calls += [["audit", path, "--level", "label"], ["embed", "run", path, "-o", "e.parquet"]]
     calls += [["evaluate", "e.parquet"], ["diagnose", "e.parquet"], ["index", "e.parquet", "-o", "index"]]
     for arguments in calls:
@@ -319,12 +318,9 @@ def test_what_is_open_is_asked_and_the_answer_is_taken(make: Callable[[], str], 
         assert (code, "must be one value in each row: 'tags' of t.jsonl holds lists" in err) == (2, True)
         return
     if make is open_question:  # whoever trains at once is asked as well
-        code, _, err = run_command("train", "--texts", path, "-o", "run", *FEW)
-        assert (code, "must be named with --labels" in err and "'mood' (4 classes), 'city' (5" in err) == (2, True), err
-        assert (
-            run_command("train", "--texts", path, "--labels", label, "-o", "run", "--set=data.split=in-class", *FEW)[0]
-            == 0
-        )
+        code, _, err = run_command("train", path, "-o", "run", *FEW)
+        assert (code, question in err) == (2, True), err
+        assert run_command("train", path, "--labels", label, "-o", "run", "--set=data.split=in-class", *FEW)[0] == 0
     made = answer(run_command, "init", path, "--labels", label)
     assert made["chosen"]["data"]["levels"] == [label]
     if make in (several_labels, choices):
@@ -332,14 +328,14 @@ def test_what_is_open_is_asked_and_the_answer_is_taken(make: Callable[[], str], 
 
 
 def test_a_sentence_offers_only_options_that_the_command_has(folder: Path, run_command: Call) -> None:
-    answer(run_command, "train", "--texts", written(folder / "t.csv", ROWS), "-o", "run", *FEW)
+    answer(run_command, "train", written(folder / "t.csv", ROWS), "-o", "run", *FEW)
     written(folder / "renamed.csv", [{"utterance": row["text"], "label": row["label"]} for row in ROWS])
     written(folder / "gaps.csv", GAPS)
     written(folder / "tags.csv", [{**row, "label": f"{row['label']};{WORDS[i % 2]}"} for i, row in enumerate(ROWS)])
     lines(folder / "lists.jsonl", [{**row, "label": [row["label"], "x"]} for row in ROWS])
     calls = {
         "init": lambda path: [path],
-        "train": lambda path: ["--texts", path, "-o", "other"],
+        "train": lambda path: [path, "-o", "other", *FEW],
         "audit": lambda path: [path],
         "embed": lambda path: ["run", path, "-o", "e.parquet"],
         "evaluate": lambda path: [path],
@@ -352,5 +348,6 @@ def test_a_sentence_offers_only_options_that_the_command_has(folder: Path, run_c
         for path in ("renamed.csv", "gaps.csv", "tags.csv", "lists.jsonl"):
             code, _, err = run_command(command, *arguments(path))
             refused += code
-            assert set(re.findall("--[a-z-]+", err)) <= options, (command, path, err)
+            own = err.replace("trivet encoders --download", "")  # of another command
+            assert set(re.findall("--[a-z-]+", own)) <= options, (command, path, err)
     assert refused >= 30

@@ -364,14 +364,11 @@ def test_numbers_in_another_form_are_refused_by_name_and_are_no_texts(
     write, message = REFUSED[form]
     file = cells(write, name=name)(tmp_path)
     out = ["-o", tmp_path / "out"]
-    for call in (["evaluate"], ["diagnose"], ["audit"], ["init", *out], ["index", *out], ["train", "--vectors", *out]):
-        code, _, err = (
-            run_command(*call[:2], file, *call[2:]) if call[0] == "train" else run_command(call[0], file, *call[1:])
-        )
+    for command, *rest in (["evaluate"], ["diagnose"], ["audit"], ["init", *out], ["index", *out], ["train", *out]):
+        code, _, err = run_command(command, file, *rest)
         assert (code, f"each {name!r} of {file} must be a list of numbers: it holds {message}" in err) == (2, True), err
     texts = ["--text", name]
-    train = ["train", "--texts", file, "--set", f"data.text={name}", *out]
-    for call in (["audit", file, *texts], ["init", file, *out, *texts], train):
+    for call in (["audit", file, *texts], ["init", file, *out, *texts], ["train", file, *out, *texts]):
         code, _, err = run_command(*call)
         assert (code, f" {name!r} of {file} must" in err, f"it holds {message}" in err) == (2, True, True), err
 
@@ -632,10 +629,8 @@ def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, m
     file.write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
     options = ["--embedding", "b", "--codes", "int8"]
-    steps = ["--set", "training.steps=1", "--set", "training.warmup_steps=0"]
-    code, _, err = run_command(
-        "train", "--vectors", file, *options, "--labels", "label", *steps, "-o", tmp_path / "run"
-    )
+    encoder = '--set=ladder.rungs=["encoder"]'
+    code, _, err = run_command("train", file, *options, "--labels", "label", encoder, "-o", tmp_path / "run")
     assert code == 0, err
     settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["data"]
     assert (settings["embedding"], settings["codes"]) == ("b", "int8")
@@ -649,8 +644,8 @@ def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, m
         "embed", tmp_path / "run", tmp_path / "new.jsonl", "--embedding", "c", "-o", tmp_path / "c.parquet"
     )
     assert code == 0, err
-    code, _, err = run_command("train", "--texts", file, "--embedding", "b")
-    assert (code, "vectors are read with --vectors: leave out --embedding" in err) == (2, True), err
+    code, _, err = run_command("train", file, "--text", "label", "--embedding", "b")
+    assert (code, "--embedding and --codes for vectors: leave one out" in err) == (2, True), err
 
 
 def test_the_lines_that_convert_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

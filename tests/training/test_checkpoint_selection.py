@@ -87,7 +87,7 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
         spread = np.linspace(-0.01, 0.01, 4)
         return Scores(np.stack([value + spread, np.full(4, recall)], axis=1), np.arange(4), {"kind": recall})
 
-    monkeypatch.setattr(CheckpointSelection, "_scores", seen)
+    monkeypatch.setattr(CheckpointSelection, "scores", seen)
 
 
 def map_at_r(vectors: Any, labels: Any, others: Any) -> float:

@@ -96,9 +96,7 @@ def check_no_vectors(table: DataTable, text: str) -> None:
             if columns.unreadable
             else "lists of numbers, which are vectors; read them"
         )
-        raise ValueError(
-            f"the column {text!r} of {table.path} must hold texts: it holds {what} without --text."
-        )
+        raise ValueError(f"the column {text!r} of {table.path} must hold texts: it holds {what} without --text.")
 
 
 def likely_text(table: DataTable, columns: Mapping[str, VectorColumns]) -> str | None:

@@ -151,8 +151,11 @@ def test_a_run_of_which_nobody_can_be_found_says_why(
     tested, first = np.arange(240) >= 120, np.arange(240) < 180
     marks = {"is_query": tested & first, "is_gallery": tested & ~first, "camera": np.zeros(240, int)}
     write(tmp_path / "a.npz", points.astype(np.float32), label=kinds, split=np.where(tested, "test", "train"), **marks)
-    quick = ("training.steps=2", "training.warmup_steps=0", "evaluation.map_points=20", "data.folds=0")
-    code, out, _ = run_command("train", "--vectors", "a.npz", *(f"--set={one}" for one in quick), "-o", "run")
+    Path("head.toml").write_text(
+        '[data]\nname = "vectors"\npath = "a.npz"\n[model]\nname = "residual"\nembedding_dim = 12\n[batch]\nnum_classes = 6\n'
+        '[loss]\nname = "triplet"\n[training]\nsteps = 2\n[evaluation]\nmap_points = 20\n'
+    )
+    code, out, _ = run_command("train", "head.toml", "-o", "run")
     said = " ".join(out.split())
     assert code == 0
     assert "Warning: seen: label: none of the 60 queries has anything to find" in said
