@@ -152,8 +152,8 @@ def test_a_run_of_which_nobody_can_be_found_says_why(
     marks = {"is_query": tested & first, "is_gallery": tested & ~first, "camera": np.zeros(240, int)}
     write(tmp_path / "a.npz", points.astype(np.float32), label=kinds, split=np.where(tested, "test", "train"), **marks)
     Path("head.toml").write_text(
-        '[data]\nname = "vectors"\npath = "a.npz"\n[model]\nname = "residual"\nembedding_dim = 12\n[batch]\nnum_classes = 6\n'
-        '[loss]\nname = "triplet"\n[training]\nsteps = 2\n[evaluation]\nmap_points = 20\n'
+        '[data]\nname = "vectors"\npath = "a.npz"\n[model]\nname = "residual"\nembedding_dim = 12\n'
+        '[batch]\nnum_classes = 6\n[loss]\nname = "triplet"\n[training]\nsteps = 2\n[evaluation]\nmap_points = 20\n'
     )
     code, out, _ = run_command("train", "head.toml", "-o", "run")
     said = " ".join(out.split())
