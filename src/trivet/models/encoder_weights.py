@@ -57,7 +57,8 @@ def at_hand(
         elif names is not None:
             raise ValueError(
                 f"the weights of {encoder.name} must be on this machine: the cache of the Hugging Face hub has none; "
-                f"download them with trivet encoders --download {typed(encoder.name)}, or give a file with --weights."
+                f"download them with trivet encoders --download {typed(encoder.name)}, or name a file: trivet train "
+                "--weights NAME=FILE."
             )
     return ready
 

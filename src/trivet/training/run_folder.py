@@ -111,7 +111,7 @@ class RunFolder:
             ValueError: if another process is writing it, or a file is where a folder should be, or the reverse.
         """
         with locked_folder(self.path, NAMES, what="a run", ended=self.ended):
-            for folder in (self.path, *(self.path / name for name in FOLDERS)):
+            for folder in (self.path, *(self.path / name for name in (*FOLDERS, CANDIDATES))):
                 for item in folder.iterdir() if folder.is_dir() else ():
                     if item.is_symlink():
                         raise ValueError(

@@ -113,11 +113,11 @@ def propose(
     proposer = Proposer(settings, splits.train, splits.level, len(sizes))
     names = [candidate.name for candidate in proposer.candidates("encoder", [])]
     if detected.kind != "vectors":
-        findings.append(_encoders_found(names, proposer.missing))
+        findings.append(_encoders_sentence(names, proposer.missing))
     return proposal
 
 
-def _encoders_found(names: Sequence[str], missing: Sequence[str]) -> str:
+def _encoders_sentence(names: Sequence[str], missing: Sequence[str]) -> str:
     """A sentence on the encoders that will be compared, and on how to have others."""
     text = f"Encoders to compare: {', '.join(names)}." if names else "No pretrained encoder is on this machine."
     if missing:

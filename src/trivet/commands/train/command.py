@@ -98,7 +98,7 @@ def train(
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
-    own = ("text", "weights", "start", "minutes", "table", "embedding", "codes")  # options of data
+    of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes")
     if folds is not None and member_of(os.environ) is not None:
         raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
     record: RunRecord | None
@@ -106,7 +106,14 @@ def train(
         if path is not None:
             raise ValueError("--resume takes the settings of the run: leave out the settings or data.")
         refuse(
-            context, "--resume takes the settings of the run", *own, "labels", "output", "force", "folds", "skip_empty"
+            context,
+            "--resume takes the settings of the run",
+            *of_data,
+            "labels",
+            "output",
+            "force",
+            "folds",
+            "skip_empty",
         )
         with show_progress("loading what trains"):
             from trivet.commands.train import folds as several  # here: it loads the training stack
@@ -133,7 +140,7 @@ def train(
             )
         settings: LadderSettings | RunConfig
         if path.suffix == ".toml":
-            refuse(context, "settings say what the data are", *own)
+            refuse(context, "settings say what the data are", *of_data)
             settings = _read(path, set, labels)  # before what takes long to load
         else:
             settings = _proposed(
