@@ -52,6 +52,22 @@ def write_vectors(path: Path, items: int, dimensions: int = 10) -> None:
     np.savez(path, embeddings=vectors, label=labels)
 
 
+def known_classes(folder: Path, *, each: int = 12, same: bool = True) -> Path:
+    """Vectors whose class lies in 4 of 16 numbers, and texts; the split test has the classes of train, or others."""
+    draw = np.random.default_rng(0)
+    kinds = np.tile(np.arange(20), each)
+    parts = np.repeat(["train", "test"], [20 * each * 2 // 3, 20 * each - 20 * each * 2 // 3])
+    vectors = np.where(np.arange(16) < 4, 0.3, 0.8) * draw.normal(size=(len(kinds), 16))
+    vectors[:, :4] += draw.normal(size=(20, 4))[kinds]
+    names = np.where((parts == "test") & (not same), "z", "k") + kinds.astype("U2").astype(object)
+    path = folder / "known.npz"
+    np.savez(path, embeddings=vectors.astype(np.float32), kind=names.astype("U3"), split=parts)
+    texts = [f"{name} said so {i}" for i, name in enumerate(names)]
+    lines = (",".join(row) for row in zip(texts, names, parts.tolist(), strict=True))
+    (folder / "known.csv").write_text("\n".join(["text,kind,split", *lines]) + "\n")
+    return path
+
+
 def write_pictures(root: Path, trained: int) -> Path:
     """Four classes of so many noisy pictures to train on, and two of each to evaluate."""
     random = np.random.default_rng(0)
