@@ -41,42 +41,6 @@ Change = Annotated[
 ]
 
 
-Weights = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=FILE",
-        help="Weights of a pretrained encoder to compare, by its name in trivet encoders, timm:NAME or text:NAME, and "
-        "their file or folder. May be repeated. Beside those of trivet encoders that are on this machine.",
-    ),
-]
-Start = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="A checkpoint of yours, of timm, sentence-transformers or transformers, as a further encoder to compare. "
-        "May be repeated.",
-    ),
-]
-Minutes = Annotated[
-    float | None,
-    typer.Option(help="Time after which nothing further is tried. Default: 4, with a GPU 30."),
-]
-
-
-def ladder_values(weights: Sequence[str] | None, start: Sequence[Path] | None, minutes: float | None) -> dict[str, Any]:
-    """The options above as settings of `LadderConfig`."""
-    files = {}
-    for option in weights or []:
-        name, equals, file = option.rpartition("=")
-        if not equals:
-            raise ValueError(
-                f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
-            )
-        files[name] = file
-    values = {"weights": files, "start": [str(exists(folder)) for folder in start or []], "minutes": minutes}
-    return {key: value for key, value in values.items() if value}
-
-
 def _trust(context: typer.Context, value: bool) -> bool:
     from trivet.config.plugins import trusted_code  # here: other commands need no settings
 
@@ -109,6 +73,27 @@ def exists(paths: Paths) -> Paths:
     return paths
 
 
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE",
+        help="Weights of a pretrained encoder to compare, by its name in trivet encoders, timm:NAME or text:NAME, and "
+        "their file or folder. May be repeated. Beside those of trivet encoders that are on this machine.",
+    ),
+]
+Start = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="A checkpoint of yours, of timm, sentence-transformers or transformers, as a further encoder to compare. "
+        "May be repeated.",
+        callback=exists,
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(help="Time after which nothing further is tried. Default: 4, with a GPU 30."),
+]
 VECTOR_FILES = "a table with a column of vectors, .npz, .npy with a .csv beside it, a folder of shards"
 Table = Annotated[
     Path | None,
@@ -130,6 +115,20 @@ VectorCodes = Annotated[
         show_default=False,
     ),
 ]
+
+
+def ladder_values(weights: Sequence[str] | None, start: Sequence[Path] | None, minutes: float | None) -> dict[str, Any]:
+    """The options above as settings of `LadderConfig`."""
+    files = {}
+    for option in weights or []:
+        name, equals, file = option.rpartition("=")
+        if not equals:
+            raise ValueError(
+                f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
+            )
+        files[name] = file
+    values = {"weights": files, "start": [*map(str, start or [])], "minutes": minutes}
+    return {key: value for key, value in values.items() if value}
 
 
 @dataclass(frozen=True, kw_only=True)
