@@ -117,8 +117,7 @@ HELPED = f"90.0 % {ON}, +10.0 points over the 80.0 % of the untrained network (+
         (
             compared(0.9, untrained=(0.895, "equal"), raw=(0.895, "equal")),
             "warn",
-            f"90.0 % {ON}, +0.5 points over the 89.5 % of the untrained network and the raw inputs (−1.5 to +2.5; 714 "
-            "items: too few to be sure).",
+            f"90.0 % {ON}, +0.5 points over the 89.5 % of the raw inputs (−1.5 to +2.5; 714 items: too few to be sure).",
         ),
         (
             compared(0.25, untrained=(0.2, "better")),
@@ -186,7 +185,7 @@ def test_a_lower_map_at_r_is_in_the_answer() -> None:
     rows = [ranked(), ranked(worse=False, reference="raw inputs"), ranked(reference="untrained network")]
     section = {"level": "digit", "verdicts": [{"kind": "spread-out"}], "measures": {"rankings": rows}}
     record = compared(0.9, untrained=(0.8, "better")) | {"diagnosis": {"unseen": section}}
-    clause = "; 6.7 % MAP@R, 10.3 points below the 17.0 % of the zero-shot backbone and the untrained network (−12.0 to"
+    clause = "; 6.7 % MAP@R, 10.3 points below the 17.0 % of the zero-shot backbone (−12.0 to"
     ((tone, answer),) = result_lines(RunRecord.read(record))
     assert (tone, answer.replace("\u00a0", " ")) == ("bad", f"{HELPED[:-1]}{clause} −8.0).")
     worse = {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}}
