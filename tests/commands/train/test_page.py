@@ -117,7 +117,8 @@ HELPED = f"90.0 % {ON}, +10.0 points over the 80.0 % of the untrained network (+
         (
             compared(0.9, untrained=(0.895, "equal"), raw=(0.895, "equal")),
             "warn",
-            f"90.0 % {ON}, +0.5 points over the 89.5 % of the raw inputs (−1.5 to +2.5; 714 items: too few to be sure).",
+            f"90.0 % {ON}, +0.5 points over the 89.5 % of the raw inputs (−1.5 to +2.5; 714 items: "
+            "too few to be sure).",
         ),
         (
             compared(0.25, untrained=(0.2, "better")),
