@@ -64,7 +64,7 @@ For `trivet train` of several candidates, see [ladder.md](ladder.md). Beside it 
 """
 
 JOINED = "Several backbones as one, see [networks.md](networks.md#two-networks-joined)."
-TEXTS = "A pretrained network of texts has these too, see [texts.md](texts.md)."
+TEXTS = "A pretrained network of texts has these too, see [networks.md](networks.md#text-networks)."
 
 
 def rules(names: Iterable[str], example: str) -> str:

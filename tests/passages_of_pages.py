@@ -610,10 +610,9 @@ SOURCES = {
     "README.md": (of_the_readme,),
     "docs/collapse_method.md": (diagnosis, shapes, watched_runs, guard, forecasts, gauntlet),
     "docs/label_noise.md": (worked_example, audits, robust),
-    "docs/networks.md": (first_steps,),
-    "docs/texts.md": (texts,),
+    "docs/networks.md": (first_steps, texts),
     "docs/scale.md": (scale,),
-    "docs/vectors.md": (others,),
+    "docs/data.md": (others,),
     "docs/evaluation.md": (coverage,),
     "docs/coming_from.md": (coarse_labels,),
 }

@@ -15,6 +15,7 @@ import pytest
 
 from trivet.commands.sweep.search_space import Sweep
 from trivet.training.config import RunConfig
+from trivet.training.ladder_config import LadderSettings
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAMES = ("monitor_plain.py", "monitor_lightning.py", "monitor_transformers.py")
@@ -56,5 +57,7 @@ def test_a_monitor_example_reports_the_collapse(
 def test_the_settings_of_an_example_are_read(path: Path) -> None:
     if "\n[sweep]\n" in path.read_text():
         assert Sweep.read(path).trials > 1
+    elif "\n[ladder]" in path.read_text():
+        assert "encoder" in LadderSettings.read(path).ladder.rungs
     else:
         assert RunConfig.read(path).training.steps > 1

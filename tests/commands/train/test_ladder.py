@@ -126,7 +126,7 @@ def test_where_nothing_helps_the_encoder_is_the_result(
 class Scripted(Ladder):
     """A ladder whose candidates have the scores that a script gives, by class."""
 
-    script: Mapping[str, Mapping[str, float]] = {}
+    script: dict[str, Mapping[str, float]]
     measured: list[str]
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
@@ -147,14 +147,23 @@ def scripted(tmp_path: Path, script: Mapping[str, Mapping[str, float]]) -> Scrip
     rungs = {"rungs": ["encoder", "whitening", "head"]}
     settings = LadderSettings.parse({"data": {"name": "vectors", "path": str(path)}, "ladder": rungs}, source="test")
     ladder = Scripted(settings, tmp_path, None)
-    ladder.script = script
+    ladder.script = dict(script)
     return ladder
+
+
+def test_a_head_is_trained_longer_while_it_gains_though_whitening_is_better(tmp_path: Path) -> None:
+    shares = {"": 0.5, ", whitened": 0.9, ", head of 60 steps": 0.6, ", head of 200 steps": 0.95}
+    ladder = scripted(tmp_path, {f"the vectors{name}": {"other": share} for name, share in shares.items()})
+    ladder.script["the vectors, head of 800 steps"] = {"other": 0.92}
+    ladder.climb()
+    assert [each.better for each in ladder.record.candidates] == [True, True, False, True, False]
+    assert ladder.record.result == "the vectors, head of 200 steps"
 
 
 def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -> None:
     trained = [f"k{label:02d}" for label in range(16)]
     first = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.5}})
-    first.script = {**first.script, "the vectors, head of 60 steps": {"other": 0.5}}
+    first.script |= {f"the vectors, head of {steps} steps": {"other": 0.5} for steps in (60, 200, 800)}
     first.climb()
     assert first.record.result == "the vectors"
     # Which classes choose is seen from outside: a class that gains moves the mean of the record, or not.
