@@ -15,6 +15,7 @@ from tests.commands.conftest import Call
 from tests.nightly import sampled
 from tests.small_sweep import settings
 
+from trivet.commands.train import ladder
 from trivet.commands.train.run import train
 from trivet.io.overwrite_guard import RUN_NAMES
 from trivet.training import RunConfig
@@ -73,6 +74,26 @@ def test_a_link_in_a_run_leads_to_no_change(
     assert code in (0, 2), err
     if code and command.split()[0] in ("evaluate", "train"):
         assert str(item) in err or "is no run" in err or "holds" in err, err
+
+
+@pytest.mark.parametrize("name", ["candidates", "ladder.json", "ladder.toml"])
+def test_a_link_in_a_ladder_leads_to_no_change(
+    name: str, tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder, "train", lambda *_, **__: None)  # as if it had been stopped before
+    rows = np.random.default_rng(0).normal(size=(48, 4))
+    np.savez(tmp_path / "x.npz", embeddings=rows, label=np.repeat(list("abcdefghijklmnop"), 3))
+    rungs = '--set=ladder.rungs=["encoder"]'
+    assert run_command("train", tmp_path / "x.npz", rungs, "-o", tmp_path / "run")[0] == 1
+    item, victim = tmp_path / "run" / name, tmp_path / "victim"
+    item.rename(victim)
+    item.symlink_to(victim)
+    if name == "candidates":
+        (tmp_path / "run" / "ladder.json").unlink()
+    before = victim.read_bytes() if victim.is_file() else snapshot(victim)
+    code, _, err = run_command("train", "--resume", tmp_path / "run")
+    assert (code, f"{item} is a link" in err) == (2, True), err
+    assert before == (victim.read_bytes() if victim.is_file() else snapshot(victim))
 
 
 @pytest.mark.parametrize("aside", ASIDE)

@@ -17,7 +17,7 @@ from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import DataConfig, Splits
 from trivet.datasets.dataset import hold_out_fold, holds_items_out
-from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, locked_folder, write_atomic, write_json
+from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds
 from trivet.models.config import TEXT
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
@@ -91,7 +91,7 @@ def resume_climb(
     """Go on with a ladder that was stopped; what was measured stays as it is. See `climb`."""
     with settings_in(path):
         settings = LadderSettings.read(path / LADDER_CONFIG)
-    with locked_folder(path, NAMES, what="a run", ended=lambda: (path / LADDER).is_file()):
+    with RunFolder(path).locked():
         config = _tried(settings, path, data_root, progress=progress)
     return None if config is None else train(config, path, data_root=data_root, command=command, progress=progress)
 
