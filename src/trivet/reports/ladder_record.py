@@ -55,13 +55,13 @@ class ConfirmedRecord(Record):
 class LadderRecord(Record):
     """All candidates in the order in which they were tried.
 
-    `held_out` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
+    `folds_of` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
     `best` is the best candidate by these, `result` the one that confirming left. Where they are of classes that are
     trained on, `new_classes` is the result trained on half of the classes and measured on the others. `missing` are
     encoders of the catalogue whose weights were not on this machine. `reason` says why nothing was held out.
     """
 
-    held_out: str = "classes"
+    folds_of: str = "classes"
     items: int | None = None
     classes: int | None = None
     candidates: list[CandidateRecord] = []

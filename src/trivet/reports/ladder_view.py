@@ -10,7 +10,7 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import counted
 
 SHARE = "\u00a0%"
-COLUMNS = ("recall@1", "MAP@R", "difference (90 %)", "seconds")
+COLUMNS = ("R@1", "MAP@R", "difference (90 %)", "seconds")
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def _cost(ladder: LadderRecord, result: CandidateRecord) -> str:
 
 
 def ladder_caption(ladder: LadderRecord) -> str:
-    """What the candidates were compared on."""
+    """The items that the candidates were compared on, in words."""
     if ladder.items is None:
         return "Candidates"
-    what = "classes held out of training" if ladder.held_out == "classes" else "classes, of items held out of training"
+    what = "classes held out of training" if ladder.folds_of == "classes" else "classes, of items held out of training"
     return f"Compared on {number(ladder.items)} items of {number(ladder.classes)} {what}; in per cent"
 
 
@@ -80,13 +80,14 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
         says = "confirms" if confirmed.passed else "does not confirm"
         notes.append(
             f"The other half of what was held out ({counted(confirmed.items, 'item')}, "
-            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: {_beside(confirmed)}."
+            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: "
+            f"{_measures(confirmed)}."
         )
     if (new := ladder.new_classes) is not None:
         worth = "is no worse" if new.passed else "is worse, so search for such classes with the encoder"
         notes.append(
             f"On new classes, {counted(new.classes, 'class')} that were held out of a training of their own "
-            f"({counted(new.items, 'item')}), it {worth}: {_beside(new)}."
+            f"({counted(new.items, 'item')}), it {worth}: {_measures(new)}."
         )
     notes += [f"{each.name}: {each.reason}" for each in ladder.candidates if each.reason]
     if ladder.missing:
@@ -97,7 +98,7 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
     return notes
 
 
-def _beside(record: ConfirmedRecord) -> str:
+def _measures(record: ConfirmedRecord) -> str:
     """The measures of a candidate and of its encoder."""
     shares = (record.map_at_r, record.encoder_map_at_r, record.recall, record.encoder_recall)
     measure, other, recall, other_recall = (f"{percent(share)}{SHARE}" for share in shares)

@@ -20,7 +20,7 @@ from tests.small_texts import text_network
 from trivet.commands.train import candidates as recipes
 from trivet.commands.train import ladder as climbing
 from trivet.commands.train.candidates import Candidate, Proposer
-from trivet.commands.train.ladder import Ladder, held_out_folds
+from trivet.commands.train.ladder import Ladder, validation_folds
 from trivet.datasets import Splits
 from trivet.reports.ladder_record import CandidateRecord, LadderRecord
 from trivet.reports.ladder_view import ladder_notes
@@ -270,15 +270,15 @@ def test_texts_are_fine_tuned_unless_the_time_is_over(
     code, _, err = run_command("train", "asked.csv", "--start", "base", "--minutes", minutes, "--set", rungs, *SMALL)
     assert code == 0, err
     ladder = LadderRecord.read(record_of(Path("runs/asked"))["ladder"])
-    names = ["base", "base, fine-tuned for 2 steps", "base, LoRA of 2 steps"]
+    names = ["base", "character n-grams", "base, fine-tuning of 2 steps", "base, LoRA of 2 steps"]
     assert [each.name for each in ladder.candidates] == names
-    reasons = [each.reason for each in ladder.candidates[1:]]
+    reasons = [each.reason for each in ladder.candidates[2:]]
     if missing == "time":
         assert all(re.fullmatch(r"Not tried: it takes about .* of 0\.0001 are left; --minutes gives more\.", each)
                    for each in reasons)  # fmt: skip
     else:
         assert reasons == ["", ""]
-        assert all(each.parameters for each in ladder.candidates[1:])
+        assert all(each.parameters for each in ladder.candidates[2:])
 
 
 def splits_of(tmp_path: Path, **options: Any) -> Splits:
@@ -292,7 +292,7 @@ def splits_of(tmp_path: Path, **options: Any) -> Splits:
     [(6, None), (8, (2, 2, "classes")), (94, (2, 2, "classes")), (96, (2, 1, "classes")), (500, (8, 1, "classes"))],
 )
 def test_classes_that_are_held_out(tmp_path: Path, classes: int, expected: tuple[int, int, str] | None) -> None:
-    assert held_out_folds(splits_of(tmp_path, classes=classes, items=2)) == expected
+    assert validation_folds(splits_of(tmp_path, classes=classes, items=2)) == expected
 
 
 def test_too_few_classes_leave_the_vectors(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_known_classes_are_measured_on_new_ones_too(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Ladder, "_fold_scores", seen)
     ladder.climb()
     record = ladder.record
-    assert (record.held_out, record.result) == ("items", "the vectors, head of 60 steps")
+    assert (record.folds_of, record.result) == ("items", "the vectors, head of 60 steps")
     assert [len(classes) for classes in trained_on] == [12, 12, 0, 0]  # to choose by known ones, then by new ones
     assert record.new_classes is not None
     assert (record.new_classes.classes, record.new_classes.items) == (6, 288)

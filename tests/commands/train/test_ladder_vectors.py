@@ -11,7 +11,7 @@ from tests.commands.conftest import Call
 from tests.training.runs import known_classes, record_of
 
 from trivet.commands.train import candidates
-from trivet.commands.train.ladder import held_out_folds
+from trivet.commands.train.ladder import validation_folds
 from trivet.datasets import DataConfig, load
 from trivet.reports.ladder_record import LadderRecord
 
@@ -88,7 +88,7 @@ def test_what_is_held_out_is_as_the_queries_are(
 ) -> None:
     path = known_classes(tmp_path, same=same).with_suffix(".npz" if kind == "vectors" else ".csv")
     data = {"name": kind, "path": str(path), "levels": ["kind"]}
-    assert held_out_folds(load(DataConfig.parse(data, source="test"), None)) == expected
+    assert validation_folds(load(DataConfig.parse(data, source="test"), None)) == expected
 
 
 @pytest.mark.usefixtures("folder")
@@ -101,7 +101,7 @@ def test_a_head_that_helps_queries_of_trained_classes_is_the_result(
     assert code == 0, err
     record = record_of(Path("runs/known"))
     ladder = LadderRecord.read(record["ladder"])
-    assert (ladder.held_out, ladder.result) == ("items", "the vectors, head of 40 steps")
+    assert (ladder.folds_of, ladder.result) == ("items", "the vectors, head of 40 steps")
     trained, raw = ({e["name"]: e for e in record["evaluation"]["seen"]}[name] for name in ("trained", "raw inputs"))
     assert trained["levels"]["kind"]["recall@1"] > raw["levels"]["kind"]["recall@1"] + 0.1
     assert "on known classes" in " ".join(out.split())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trivet.commands.train.page import evaluated_rows
+from trivet.commands.train.outcome import evaluated_rows
 from trivet.reports.items import is_number
 from trivet.reports.measures import between, finite, named
 from trivet.reports.page import MISSING, percent

@@ -103,7 +103,9 @@ def propose(
             _check_texts(splits)
     findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
     proposal.put(
-        "ladder", {"rungs": list(RUNGS)}, "tried in this order, each beside the best before it on items held out"
+        "ladder",
+        {"rungs": list(RUNGS)},
+        "tried in this order; each is compared with the best encoder as it is, on items held out",
     )
     proposal.put("ladder", known)
     why = "nearest neighbours are those of the smallest angle, whatever the length of an embedding"

@@ -30,6 +30,7 @@ HEAD_STEPS = {60: 3e-4, 200: 1e-3, 800: 1e-3}  # of a head, and the rates to whi
 SCRATCH_STEPS, SCRATCH_WIDTH = (200, 1600), 128  # the fewest and the most
 LEAST_SIDE = 96  # pixels of an image for a pretrained encoder, to which smaller ones are enlarged
 DRAWN, SMALL = 28, 64  # pixels of a small network of drawings, and of photographs
+PIXELS = 24  # a side of photographs whose pixels are the embedding
 SAMPLE = 4000  # held-out items that a candidate is measured on, and as many others that these retrieve from
 PASSES = 10  # of training from scratch over the items
 
@@ -59,16 +60,16 @@ class Candidate:
 
 @dataclass
 class Proposer:
-    """What proposes the candidates of a rung.
+    """Proposer of the candidates of each rung.
 
     Args:
         settings: of the ladder.
-        train: the training items.
+        train: the training items; texts as the vectors of their n-grams.
         level: the label level that is trained on.
         classes: how many classes of it a batch may hold, as others are held out.
 
     Attributes:
-        kind: what the items are.
+        kind: of the items.
         ready: the pretrained encoders that can be compared.
 
     Raises:
@@ -110,6 +111,12 @@ class Proposer:
         data = self.settings.data
         return isinstance(data, ImagesConfig) and data.channels == 1
 
+    @property
+    def _small(self) -> bool:
+        """True if pixels, and a small network of them, may be better than pretrained encoders."""
+        data = self.settings.data
+        return isinstance(data, ImagesConfig) and (self._drawn or min(data.input_shape[1:]) <= SMALL or not self.ready)
+
     def candidates(self, rung: Rung, ranked: Sequence[Candidate]) -> list[Candidate]:
         """The candidates of a rung.
 
@@ -122,14 +129,14 @@ class Proposer:
             return self._scratch()
         if not ranked:
             return []
-        best = ranked[0]
+        best, networks = ranked[0], [each for each in ranked if "freeze" in each.values["model"]]
         if rung == "whitening":
             return [self._with_head(best, "whitening", f"{best.name}, whitened", {"training": FIXED})]
         if rung == "joined":
-            return self._joined(ranked)
+            return self._joined(networks)
         if rung == "head":
             return self._heads(best)
-        return self._tuned(best)
+        return self._tuned(networks[0]) if networks else []
 
     def _encoders(self) -> list[Candidate]:
         candidates = []
@@ -137,22 +144,29 @@ class Proposer:
             model = {**entry.model, "head": "none", "freeze": "all"}
             values = {"data": self._data_for(entry), "model": model, "training": FIXED}
             candidates.append(Candidate(entry.encoder.name, ENCODER, self._values(values), entry.encoder.name))
-        if not candidates and self.kind != "images":
-            name = "the vectors" if self.kind == "vectors" else "character n-grams"
-            model = {"name": "residual", "embedding_dim": self._width}
-            values = self._values({"model": model, "training": FIXED})
-            candidates.append(Candidate(name, ENCODER, values, name))
+        if (inputs := self._inputs()) is not None:
+            candidates.append(inputs)
         return candidates
 
-    @property
-    def _width(self) -> int:
-        return int(np.prod(self.train.inputs.shape))
+    def _inputs(self) -> Candidate | None:
+        """The inputs themselves: vectors, those of character n-grams, or the pixels of small images."""
+        data, values = self.settings.data, dict[str, Any]()
+        if isinstance(data, ImagesConfig):
+            if not self._small:
+                return None
+            side = min(min(data.input_shape[1:]), DRAWN if self._drawn else PIXELS)
+            name, width, values = "the pixels", data.channels * side**2, {"image_size": side, "augment": "none"}
+        else:
+            name = "character n-grams" if self.kind == "texts" else "the vectors"
+            width = int(np.prod(self.train.inputs.shape))
+        model = {"name": "residual", "embedding_dim": width}
+        return Candidate(name, ENCODER, self._values({"data": values, "model": model, "training": FIXED}), name)
 
     def _with_head(self, encoder: Candidate, head: str, name: str, values: Values) -> Candidate:
         """A candidate with a last layer on the features of an encoder, or on vectors."""
         model = {**encoder.values["model"]}
         model |= {"name": head} if model["name"] == "residual" else {"head": head}
-        if self.kind == "images" and head == "residual":
+        if self.kind == "images" and model.get("head") == "residual":
             model["embedding_dim"] = num_features(model["name"])
         rung: Rung = "whitening" if head == "whitening" else "head"
         return Candidate(name, rung, merged(encoder.values, {**values, "model": model}), encoder.name)
@@ -167,36 +181,36 @@ class Proposer:
             candidates.append(replace(self._with_head(encoder, "residual", name, values), longer_than=shorter))
         return candidates
 
-    def _joined(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        two = [candidate for candidate in ranked[:2] if self.kind == "images"]
+    def _joined(self, networks: Sequence[Candidate]) -> list[Candidate]:
+        two = [candidate for candidate in networks[:2] if self.kind == "images"]
         sizes = [candidate.values["data"].get("image_size") for candidate in two]
         if len(two) < 2 or sizes[0] != sizes[1]:
             return []
-        kept = ("name", "weights", "pretrained")
-        members = [{key: each.values["model"][key] for key in kept if key in each.values["model"]} for each in two]
+        members = [
+            {key: value for key, value in each.values["model"].items() if key not in ("head", "freeze")} for each in two
+        ]
         values = {**two[0].values, "model": {"name": "joined", "members": members}}
         return [Candidate(f"{two[0].name} and {two[1].name} joined", "joined", values, two[0].name)]
 
     def _tuned(self, encoder: Candidate) -> list[Candidate]:
         model = {key: value for key, value in encoder.values["model"].items() if key != "freeze"}
-        if self.kind == "vectors" or model["name"] == "residual":
-            return []
+        assert self.kind != "vectors"
         values: Values = {
             "batch": self._batch(16, 4),
             "loss": self._loss(EASY if self.kind == "images" else TRIPLET),
         }
         if self.kind == "images":
             values["data"] = self._augment
-        ways = {"fine-tuned for": (RATES[self.kind], model)}
+        ways = {"fine-tuning": (RATES[self.kind], model)}
         if self.kind == "texts" or "vit" in model["name"]:
-            ways["LoRA of"] = LORA_RATE, {**model, "lora": LORA}
+            ways["LoRA"] = LORA_RATE, {**model, "lora": LORA}
         candidates = []
         for how, (rate, network) in ways.items():
             shorter = ""
             for steps in TUNING_STEPS[self.kind]:
                 training = {**TUNING, "steps": steps, "learning_rate": rate}
                 tuned = merged(encoder.values, {**values, "training": training}) | {"model": network}
-                name = f"{encoder.name}, {how} {steps} steps"
+                name = f"{encoder.name}, {how} of {steps} steps"
                 candidates.append(Candidate(name, "fine-tuning", tuned, encoder.name, shorter))
                 shorter = name
         return candidates
@@ -205,10 +219,9 @@ class Proposer:
         data = self.settings.data
         if not isinstance(data, ImagesConfig):
             return []
-        side = min(data.input_shape[1:])
-        if not self._drawn and side > SMALL and self.ready:
+        if not self._small:
             return []
-        size = min(side, DRAWN if self._drawn else SMALL)
+        size = min(min(data.input_shape[1:]), DRAWN if self._drawn else SMALL)
         batch = self._batch(64, 4)
         passes = PASSES * len(self.train) / (batch["num_classes"] * batch["samples_per_class"])
         steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))
@@ -224,7 +237,7 @@ class Proposer:
 
     @property
     def _augment(self) -> Values:
-        """How training images are changed: as the settings say, else photographs are shifted and mirrored."""
+        """Changes of training images: as the settings say, else photographs are shifted and mirrored."""
         data = self.settings.data
         if "augment" in data.model_fields_set:
             return {"augment": data.augment}
@@ -263,7 +276,7 @@ class Proposer:
 
 
 def kind_of(data: DataConfig) -> Literal["images", "texts", "vectors"]:
-    """What a data set holds."""
+    """The kind of the items of a data set."""
     if isinstance(data, TextsConfig):
         return "texts"
     return "images" if isinstance(data, ImagesConfig) else "vectors"
@@ -273,8 +286,8 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     """Sections with others in place of some of their keys; a loss, and a batch, as a whole."""
     result = {key: dict(section) if isinstance(section, Mapping) else section for key, section in values.items()}
     for key, section in changes.items():
-        whole = key in ("loss", "batch", "training") or not isinstance(section, Mapping)
-        result[key] = section if whole else {**result.get(key, {}), **section}
+        replaces = key in ("loss", "batch", "training") or not isinstance(section, Mapping)
+        result[key] = section if replaces else {**result.get(key, {}), **section}
     return result
 
 

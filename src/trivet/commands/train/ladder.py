@@ -17,6 +17,8 @@ from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import DataConfig, Splits
 from trivet.datasets.dataset import hold_out_fold, holds_items_out
+from trivet.datasets.equal_items import distinct_texts, with_positive
+from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds
 from trivet.models.config import TEXT
@@ -24,7 +26,7 @@ from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, Ladde
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import announce, reporter, show_progress, work
-from trivet.runtime.text import typed
+from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
 from trivet.training.class_sample import evaluation_sample
 from trivet.training.components import begun, check_before_data, first_task, load_splits, trained_on
@@ -144,14 +146,14 @@ class Ladder:
         self._loaded: dict[str, Splits] = {}
         with work("reading the data"):
             splits = self._load(settings.data, {})
-        self._folds = held_out_folds(splits)
-        folds = [splits] if self._folds is None else self._held_out(splits)
-        self._proposer = Proposer(settings, splits.train, splits.level, min(map(_classes, folds)))
+        self._folds = validation_folds(splits)
+        folds = [splits] if self._folds is None else self._divided(splits)
+        self._proposer = Proposer(settings, splits.train, splits.level, min(map(self._usable_classes, folds)))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
         record = RunFolder(folder).ladder()
         self.record = record or LadderRecord(missing=self._proposer.missing, minutes=self._minutes)
-        self.record.held_out = "classes" if self._folds is None else self._folds.of
+        self.record.folds_of = "classes" if self._folds is None else self._folds.of
 
     def climb(self) -> RunConfig:
         """Try the candidates of each rung; returns the settings of the best."""
@@ -162,7 +164,8 @@ class Ladder:
             self.record.reason = (
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
-        announce(f"Candidates are tried for at most {self._minutes:g} minutes; then the best is trained and evaluated.")
+        minutes = f"{self._minutes:g} {noun(self._minutes, 'minute')}"
+        announce(f"Candidates are tried for at most {minutes}; then the best is trained and evaluated.")
         for rung in (ENCODER, *rungs):
             self._climb_rung(rung)
         if self._best is None:  # no encoder of images is at hand
@@ -224,7 +227,7 @@ class Ladder:
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
         """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
-        folds = self._held_out(self._load(config.data, candidate.values.get("model", {})))
+        folds = self._divided(self._load(config.data, candidate.values["model"]))
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
             left = 60 * self._minutes - self.record.seconds
@@ -252,9 +255,9 @@ class Ladder:
         """The scores of the items of a fold, by a network that was trained on the others."""
         if record.rung == ENCODER:  # which needs no other items than those that are measured
             sample, seed = config.evaluation.sample, config.seed
-            held_out = {name: evaluation_sample(items, sample, seed=seed) for name, items in splits.evaluation.items()}
+            queries = {name: evaluation_sample(items, sample, seed=seed) for name, items in splits.evaluation.items()}
             known = evaluation_sample(splits.train, sample, seed=seed)
-            splits = replace(splits, train=known, evaluation=held_out)
+            splits = replace(splits, train=known, evaluation=queries)
         if config.training.steps:
             network = trained_on(config, splits, splits.train, "step")
             splits = with_features(config, splits, network)
@@ -263,40 +266,45 @@ class Ladder:
             network, splits = begun(config, splits)
         return make_selection(config.choosing, config.evaluation, splits, seed=config.seed).scores(network)
 
-    def _held_out(self, splits: Splits) -> list[Splits]:
+    def _divided(self, splits: Splits) -> list[Splits]:
         """The data without each fold, which is the only split that is evaluated."""
         if name := selection_split(splits):
             return [replace(splits, evaluation={name: splits.evaluation[name]})]
         assert self._folds is not None
         total, used, of = self._folds
-        parts = [hold_out_fold(splits, total, fold, of) for fold in range(used)]
-        return [replace(part, evaluation={VALIDATION: part.evaluation[VALIDATION]}) for part in parts]
+        return [_without_fold(splits, total, fold, of) for fold in range(used)]
 
     def _confirmed(self) -> Candidate:
         """The best candidate, or its encoder where it is below that on the half that did not choose."""
         assert self._best is not None
         best = self._best
         self.record.best = self.record.result = best.name
-        if self._folds is None or not best.encoder or best.name == best.encoder:
+        encoders = self._ranked()
+        if self._folds is None or not encoders or best.rung == ENCODER:
             return best
-        encoder = next(each for each in self._proposer.candidates("encoder", []) if each.name == best.encoder)
-        self.record.confirmed = _beside(encoder, *(_half(self._scores[each.name], 1) for each in (best, encoder)))
+        encoder = next((each for each in encoders if each.name == best.encoder), encoders[0])
+        self.record.confirmed = _compared(encoder, *(_half(self._scores[each.name], 1) for each in (best, encoder)))
         result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
         if self._folds.of == "items" and result.trained:
-            self.record.new_classes = _beside(encoder, *map(self._new_class_scores, (result, encoder)))
+            self.record.new_classes = _compared(encoder, *map(self._new_class_scores, (result, encoder)))
         return result
 
     def _new_class_scores(self, candidate: Candidate) -> Scores:
         """The scores of half of the classes, by a network that was trained on the others."""
         config = resolved(settings_of(candidate))
-        splits = self._load(config.data, candidate.values.get("model", {}))
-        part = hold_out_fold(splits, 2, 0, "classes")
-        part = replace(part, evaluation={VALIDATION: part.evaluation[VALIDATION]})
-        batch = config.batch.model_copy(update={"num_classes": min(config.batch.num_classes, _classes(part))})
+        splits = _without_fold(self._load(config.data, candidate.values["model"]), 2, 0, "classes")
+        batch = config.batch.model_copy(update={"num_classes": min(config.batch.num_classes, _classes(splits))})
         record = CandidateRecord(name=candidate.name, rung=candidate.rung)
         with work(f"measuring {candidate.name} on new classes"):
-            return self._fold_scores(config.model_copy(update={"batch": batch}), part, record)
+            return self._fold_scores(config.model_copy(update={"batch": batch}), splits, record)
+
+    def _usable_classes(self, splits: Splits) -> int:
+        """The number of classes that a batch may hold: of equal texts it has one, and a class needs two of it."""
+        if not isinstance(self._settings.data, TextsConfig):
+            return _classes(splits)
+        labels = splits.train.labels[splits.level]
+        return len(np.unique(labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)]))
 
     @property
     def _minutes(self) -> float:
@@ -325,11 +333,11 @@ class Ladder:
         commit_new(self._folder)
 
 
-def held_out_folds(splits: Splits) -> Folds | None:
-    """How training items are held out: where most queries are of trained classes, a fifth of the items of each class.
+def validation_folds(splits: Splits) -> Folds | None:
+    """Folds by which candidates are compared; None where there are too few classes.
 
-    Else an eighth of 192 classes or more, 24 of fewer, and of fewer than 48 each half in turn. None where there are too
-    few classes.
+    Where most queries are of trained classes, a fifth of the items of each class is held out; else an eighth of 192
+    classes or more, 24 of fewer, and of fewer than 48 each half in turn.
     """
     if selection_split(splits) is not None:
         return Folds(1, 1, "classes")
@@ -341,12 +349,18 @@ def held_out_folds(splits: Splits) -> Folds | None:
     return Folds(2, 2, "classes") if classes < 2 * ENOUGH else Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
 
 
+def _without_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"]) -> Splits:
+    """The data without a fold of the training items, which alone is evaluated."""
+    divided = hold_out_fold(splits, folds, fold, of)
+    return replace(divided, evaluation={VALIDATION: divided.evaluation[VALIDATION]})
+
+
 def _classes(splits: Splits) -> int:
     """The number of training classes."""
     return len(np.unique(splits.train.labels[splits.level]))
 
 
-def _beside(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedRecord:
+def _compared(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedRecord:
     """The scores of a candidate beside those of its encoder."""
     difference = compare_scores(scores, others)
     (measure, recall), (other_measure, other_recall) = (each.values.mean(axis=0).tolist() for each in (scores, others))
@@ -364,13 +378,13 @@ def _beside(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedReco
     )
 
 
-def _pooled(parts: Sequence[Scores]) -> Scores:
-    """The scores of all parts; no class is in two."""
+def _pooled(folds: Sequence[Scores]) -> Scores:
+    """The scores of all folds; no class is in two."""
     numbers, total = list[Integers](), 0
-    for part in parts:
-        numbers.append(np.unique(part.classes, return_inverse=True)[1] + total)
-        total += len(np.unique(part.classes))
-    return Scores(np.concatenate([part.values for part in parts]), np.concatenate(numbers), {})
+    for scores in folds:
+        numbers.append(np.unique(scores.classes, return_inverse=True)[1] + total)
+        total += len(np.unique(scores.classes))
+    return Scores(np.concatenate([scores.values for scores in folds]), np.concatenate(numbers), {})
 
 
 def _half(scores: Scores, half: int) -> Scores:

@@ -358,6 +358,7 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     if "noisy-labels" in verdicts:
         return f"trivet audit {typed(run)}, as many items are among items of another label."
     again = f"trivet train {typed(run / 'config.toml')} -o {typed(f'{run}-2')}"
+    bad &= record.ladder is None  # which has tried what it could
     if bad and cause_lines(record):
         return f"make the change in {typed(run / 'config.toml')}, and {again}"
     if bad and (record.choosing is None or record.choosing.keep == "last"):
@@ -365,9 +366,22 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     index = f"{run}-index"
     item = next((query.id for gallery in record.neighbours.values() for query in gallery.queries), "ID")
     search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)} --id {typed(item)}"
+    if (ladder := record.ladder) is not None and ladder.missing and result_of(ladder).rung == "encoder":
+        return f"compare other encoders, which trivet encoders lists; to search with this one: {search}"
     if OPEN in lines[0][1]:
         return f"label more classes or items, for a surer answer; to search with this network: {search}"
     return search
+
+
+def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
+    """The embeddings of a split, then prefixes of them, which their names say; a network as it began is there once."""
+    rows = list(record.evaluation[split])
+    if record.step == 0:
+        rows = [row for row in rows if row.name != UNTRAINED]
+    for cut in record.prefixes.get(split, []):
+        rows += [Evaluated(name=f"{row.name}, first {cut.prefix}", levels=row.levels) for row in cut.evaluated]
+    named = {"trained": "result"} if record.step == 0 else {}
+    return [row.model_copy(update={"name": named.get(row.name, row.name)}) for row in rows]
 
 
 def merged_rows(rows: Sequence[Evaluated], level: str) -> list[tuple[str, dict[str, float | None]]]:

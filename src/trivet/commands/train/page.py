@@ -14,6 +14,7 @@ from trivet.commands.forecast.page import forecast_context
 from trivet.commands.train.outcome import (
     choice_line,
     decides,
+    evaluated_rows,
     how_to_go_on,
     merged_rows,
     result_lines,
@@ -131,15 +132,6 @@ class LadderContext:
 
 def _ladder(ladder: LadderRecord) -> LadderContext:
     return LadderContext(ladder_caption(ladder), COLUMNS, ladder_rows(ladder), ladder_notes(ladder))
-
-
-def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
-    """The embeddings of a split, then prefixes of them, which their names say."""
-    rows = list(record.evaluation[split])
-    for cut in record.prefixes.get(split, []):
-        for row in cut.evaluated:
-            rows.append(Evaluated(name=f"{row.name}, first {cut.prefix}", levels=row.levels))
-    return rows
 
 
 @dataclass(frozen=True)

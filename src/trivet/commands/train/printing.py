@@ -44,18 +44,18 @@ def _print_ladder(ladder: LadderRecord) -> None:
     """Print the candidates as a table; why some were not tried is said below."""
     from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
 
-    rows = [(f"{row.name} (result)" if row.result else row.name, *row.cells) for row in ladder_rows(ladder)]
-    print_table(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
+    rows = [(f"{row.name} *" if row.result else row.name, *row.cells) for row in ladder_rows(ladder)]
+    print_table(f"{ladder_caption(ladder)}; *: the result", ("candidate",), COLUMNS, rows)
 
 
 def _print_measures(record: RunRecord) -> None:
     """Print the measures of the splits that chose nothing as a table; the page has all."""
-    from trivet.commands.train.outcome import answering_splits, merged_rows
+    from trivet.commands.train.outcome import answering_splits, evaluated_rows, merged_rows
 
     rows, measures = [], dict[str, None]()
     for split in answering_splits(record):
         for level in dict.fromkeys(level for row in record.evaluation[split] for level in row.levels):
-            for name, values in merged_rows(record.evaluation[split], level):
+            for name, values in merged_rows(evaluated_rows(record, split), level):
                 measures |= dict.fromkeys(key for key in values if key.startswith("recall@") or key == "map@r")
                 rows.append((split, level, name, values))
     if rows:
