@@ -78,7 +78,7 @@ def test_it_is_said_by_init_and_train_and_on_the_page(data: Callable[[], str], r
     code, out, _ = run_command("train", "trivet.toml", "-o", "run", *QUICK, "--set=evaluation.k=[1]")
     assert code == 0
     assert f"Warning: {start}" in " ".join(out.split())
-    assert json.loads(Path("run/ladder.json").read_text())["held_out"] == "items"  # as queries are of trained classes
+    assert json.loads(Path("run/ladder.json").read_text())["folds_of"] == "items"  # as queries are of trained classes
     (warning,) = (line for line in json.loads(Path("run/record.json").read_text())["warnings"] if "equal a" in line)
     assert pair in warning
     assert start in Path("run/report.html").read_text()

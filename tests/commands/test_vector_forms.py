@@ -254,7 +254,7 @@ def test_every_form_through_every_command(make: Any, run_command: Call, tmp_path
 
 def test_the_table_of_the_documentation_has_the_forms() -> None:
     text = Path("docs/data.md").read_text(encoding="utf-8")
-    table = text.partition("## Files of vectors")[2].partition("\n## ")[0]
+    table = text.partition("## Files of vectors")[2].partition("\n### ")[0]
     rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
     assert rows[0] == "form"
     ours = ["shards", "a run"]  # written by Trivet, in tests of their own

@@ -14,12 +14,14 @@ import torch
 from pydantic_core import PydanticUndefined
 from tests.every_loss import needed
 
+from trivet.config.base import read_settings
 from trivet.datasets.texts import TextsConfig
 from trivet.losses import LOSSES
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.training import RunConfig
 from trivet.training.config import resolved
+from trivet.training.ladder_config import LadderSettings
 from trivet.training.loop import step_seed
 from trivet.training.loss_config import loss_settings
 from trivet.training.optimizer import make_optimizer
@@ -116,9 +118,10 @@ def test_a_missing_file(tmp_path: Path) -> None:
     "example", sorted({*EXAMPLES.glob("*.toml")} - {EXAMPLES / "sweep.toml"}), ids=lambda path: path.stem
 )
 def test_examples_read_and_read_back(example: Path, tmp_path: Path) -> None:
-    config = RunConfig.read(example)
+    kind: type[LadderSettings | RunConfig] = LadderSettings if "ladder" in read_settings(example) else RunConfig
+    config = kind.read(example)
     (tmp_path / "again.toml").write_text(config.to_toml())
-    assert RunConfig.read(tmp_path / "again.toml") == config
+    assert kind.read(tmp_path / "again.toml") == config
 
 
 def build(loss: dict[str, object]) -> EmbeddingLoss:

@@ -244,8 +244,8 @@ def test_what_it_writes_suits_the_data(make: Callable[[], str], run_command: Cal
 @pytest.mark.parametrize(
     ("make", "rungs", "result"),
     [
-        (folder_of_classes, ["encoder"], "conv2 from scratch"),  # without an encoder at hand
-        (flat_with_a_table, ["encoder"], "conv2 from scratch"),
+        (folder_of_classes, ["encoder"], "the pixels"),  # without an encoder at hand
+        (flat_with_a_table, ["encoder"], "the pixels"),
         (npz, ["encoder"], "the vectors"),
         (texts, ["encoder"], "character n-grams"),
         (single_items, ["head"], ""),

@@ -113,7 +113,7 @@ def propose(
     proposal.put("evaluation", {"nmi_plus": 2}, "clusters per class; more take long where classes are many")
     settings = LadderSettings.parse(proposal.values, source="init")
     proposer = Proposer(settings, splits.train, splits.level, len(sizes))
-    names = [candidate.name for candidate in proposer.candidates("encoder", [])]
+    names = [entry.encoder.name for entry in proposer.ready]
     if detected.kind != "vectors":
         findings.append(_encoders_sentence(names, proposer.missing))
     return proposal

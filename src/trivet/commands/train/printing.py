@@ -44,8 +44,8 @@ def _print_ladder(ladder: LadderRecord) -> None:
     """Print the candidates as a table; why some were not tried is said below."""
     from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
 
-    rows = [(f"{row.name} *" if row.result else row.name, *row.cells) for row in ladder_rows(ladder)]
-    print_table(f"{ladder_caption(ladder)}; *: the result", ("candidate",), COLUMNS, rows)
+    rows = [(row.name, *row.cells) for row in ladder_rows(ladder)]
+    print_table(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
 
 
 def _print_measures(record: RunRecord) -> None:
