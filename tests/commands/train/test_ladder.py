@@ -192,6 +192,7 @@ def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -
 
 def test_a_ladder_that_was_stopped_goes_on(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {2: 1e-3})
     vectors(Path("own.npz"), noise=2.5)
     command = ("train", "own.npz", "--set", 'ladder.rungs=["encoder", "whitening", "head"]', *SMALL)
     trained = list[str]()
