@@ -20,7 +20,6 @@ from trivet.runtime.json_numbers import json_section, with_nan
 from trivet.runtime.text import event_title
 
 EventKind = Literal["network-collapse", "class-collapse", "harm", "dead-sampler", "exploding-norm", "not-finite"]
-COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
 SERIES = ("step", *SUM_MEASURES, "loss", *NEIGHBOR_MEASURES, "active", "risk")
 """What is kept of each check, in this order; `risk` is that of `trivet.collapse.batch_risk` at that check."""
 

@@ -92,7 +92,7 @@ Start = Annotated[
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(help="Time after which nothing further is tried. Default: 4, with a GPU 30."),
+    typer.Option(help="Time within which a training must end to be tried. Default: 4, with a GPU 30."),
 ]
 VECTOR_FILES = "a table with a column of vectors, .npz, .npy with a .csv beside it, a folder of shards"
 Table = Annotated[

@@ -68,20 +68,15 @@ def missing(kind: EncoderKind) -> list[Encoder]:
     return [encoder for encoder in CATALOGUE if encoder.kind == kind and cached(encoder) is None]
 
 
-def from_folder(folder: Path, kind: EncoderKind) -> EncoderAtHand:
-    """A checkpoint of sentence-transformers, transformers or timm as an encoder, called like its folder.
+def from_folder(folder: Path, kind: EncoderKind, name: str) -> EncoderAtHand:
+    """A checkpoint of sentence-transformers, transformers or timm as an encoder of a name.
 
     Raises:
         ValueError: if it is none of these, or of another kind.
     """
-    if kind == "images":
-        name = read_timm_folder(folder)[0]
-        return EncoderAtHand(
-            Encoder(folder.resolve().name, kind, name), {"name": name, "weights": str(folder.resolve())}
-        )
-    find_text_folder(str(folder))
-    name = f"{TEXT}{folder.resolve()}"
-    return EncoderAtHand(Encoder(folder.resolve().name, kind, name), {"name": name})
+    folder = folder.resolve()
+    encoder = Encoder(name, kind, read_timm_folder(folder)[0] if kind == "images" else f"{TEXT}{folder}")
+    return EncoderAtHand(encoder, _settings(encoder, folder))
 
 
 def cached(encoder: Encoder) -> Path | None:

@@ -27,10 +27,8 @@ class CandidateRecord(Record):
     high: Number | None = None
     better: bool = False
     reason: str = ""
-    steps: int | None = None
     seconds: Number = 0
     parameters: int | None = None
-    dimensions: int | None = None
 
 
 class ConfirmedRecord(Record):

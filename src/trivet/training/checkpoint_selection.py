@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trivet.datasets import Dataset, Inputs, Splits
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
-from trivet.metrics.intervals import student
+from trivet.metrics.intervals import Interval, student
 from trivet.metrics.points import Metric
 from trivet.models import Embedder
 from trivet.reports.run_record import Choice, SelectionCheck
@@ -290,11 +290,18 @@ def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:
     """Compare two networks by the scores of the same items, each class as one unit (Student's t)."""
     gains = scores.values - others.values
     mean = float(gains[:, 0].mean())
-    _, members, sizes = np.unique(scores.classes, return_inverse=True, return_counts=True)
-    if len(sizes) < 2:
+    measure, recall = (_interval(column, scores.classes) for column in gains.T)
+    if measure is None or recall is None:
         return ScoreDifference(mean, None, None, recall_lower=bool(gains[:, 1].mean() < 0))
-    measure, recall = (student(np.bincount(members, weights=column) / sizes, level=2 * LEVEL - 1) for column in gains.T)
     return ScoreDifference(mean, measure.low, measure.high, recall_lower=recall.high < 0)
+
+
+def _interval(gains: Floats, classes: Integers) -> Interval | None:
+    """The 90 % interval of a mean gain, by Student's t over the means of the classes; None for a single class."""
+    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    if len(sizes) < 2:
+        return None
+    return student(np.bincount(members, weights=gains) / sizes, level=2 * LEVEL - 1)
 
 
 def lower_end(gains: Floats, classes: Integers) -> float | None:
@@ -307,8 +314,5 @@ def lower_end(gains: Floats, classes: Integers) -> float | None:
     Returns:
         None for a single class, of which nothing can be told.
     """
-    _, members, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    means = np.bincount(members, weights=gains) / sizes
-    if len(means) < 2:
-        return None
-    return student(means, level=2 * LEVEL - 1).low
+    interval = _interval(gains, classes)
+    return None if interval is None else interval.low

@@ -17,7 +17,7 @@ RUNGS: tuple[Rung, ...] = get_args(Rung)
 
 
 class LadderConfig(Config):
-    """Candidates that are compared, each on held-out items with the best before it; see docs/ladder.md.
+    """Candidates that are compared on held-out items, each with the best encoder as it is; see docs/ladder.md.
 
     Args:
         rungs: what is tried, in this order: encoders as they are, always, whitening, two joined, a head, fine-tuning, a
@@ -25,7 +25,8 @@ class LadderConfig(Config):
         encoders: of the pretrained encoders on this machine, the names of those to compare; by default all.
         weights: NAME = file or folder of weights, for encoders that trivet encoders has not downloaded.
         start: folders of checkpoints of yours, of timm, sentence-transformers or transformers, as further encoders.
-        minutes: after which no further candidate begins: more lets fine-tuning end. 4 by default, with a GPU 30.
+        minutes: of trying, within which a training must end to be tried: more for fine-tuning; by default 4, with a GPU
+            30.
     """
 
     rungs: tuple[Rung, ...] = Field(RUNGS, min_length=1)

@@ -119,7 +119,8 @@ def test_where_nothing_helps_the_encoder_is_the_result(
     assert code == 0, err
     ladder = LadderRecord.read(record_of(Path("runs/shuffled"))["ladder"])
     assert ladder.result == "the vectors"
-    assert [each.steps for each in ladder.candidates] == [0, 0, 60]  # longer ones are not tried where that is no better
+    names = ["the vectors", "the vectors, whitened", "the vectors, head of 60 steps"]
+    assert [each.name for each in ladder.candidates] == names  # longer ones are not tried where that is no better
     assert "unchanged, as none of 2 candidates beside it was surely better" in " ".join(out.split())
 
 
@@ -221,8 +222,10 @@ def test_a_ladder_that_was_stopped_goes_on(run_command: Call, tmp_path: Path, mo
 
     assert without_times("twice") == without_times("once")
     assert trained[0] == trained[1]
+    Path("twice/record.json").write_text('{"status": "finished"}')
     run_command(*command, "-o", "twice", "--force")
     assert trained[0] == trained[2]
+    assert Path("twice/.trivet-earlier/record.json").is_file()  # until the run that replaces it has ended
 
 
 def images(folder: Path, *, classes: int = 8, items: int = 4) -> Path:
@@ -253,6 +256,18 @@ def test_images_climb_every_rung(run_command: Call, tmp_path: Path, monkeypatch:
     assert {each.rung for each in ladder.candidates} == set(RUNGS)
     assert [each.reason for each in ladder.candidates if each.recall is None] == []
     assert ladder.result in out
+
+
+def test_checkpoints_of_one_name_are_two_encoders(tmp_path: Path) -> None:
+    for name in ("first/base", "second/base"):
+        text_network(tmp_path / name)
+    (tmp_path / "asked.csv").write_text("text,kind\n" + "".join(f"card {i},k{i // 4}\n" for i in range(32)))
+    folders = [str(tmp_path / name) for name in ("first/base", "second/base", "first/base")]
+    data = {"name": "texts", "path": str(tmp_path / "asked.csv")}
+    settings = LadderSettings.parse({"data": data, "ladder": {"start": folders}}, source="test")
+    splits = load_splits(RunConfig.parse({"data": data, "loss": {"name": "triplet"}}, source="test"), None)
+    candidates = Proposer(settings, splits.train, splits.level, 4).candidates("encoder", [])
+    assert [each.name for each in candidates] == ["first/base", "second/base", "character n-grams"]
 
 
 @pytest.mark.parametrize("missing", ["recall", "time"])

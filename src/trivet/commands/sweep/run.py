@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trivet.collapse.alarms import COLLAPSED, Event
+from trivet.collapse.monitor import Event, EventKind
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.sweep.page import write_sweep_report
 from trivet.commands.sweep.record import StudyDescription, SweepRecord, SweepRun, SweepTrial
@@ -50,6 +50,7 @@ from trivet.training.run_folder import CONFIG, RunFolder
 
 STUDY, BEST_SETTINGS, BEST, PAGE = "study.db", "best.toml", "best", "sweep.html"
 TAKEN_OVER = "taken over by another worker"  # why a run ended whose trial was closed meanwhile
+COLLAPSED: tuple[EventKind, ...] = ("network-collapse", "class-collapse")
 WARM = 0.25  # of the steps of a run, before which it is not compared with the median
 MAY_DIFFER = {"sweep.trials", "sweep.storage", "sweep.name", "sweep.heartbeat"}  # where a sweep goes on
 POLL = 1.0  # seconds between looks at a study where all trials are taken

@@ -13,6 +13,7 @@ from trivet.datasets.config import ImagesConfig
 from trivet.datasets.texts import TextsConfig
 from trivet.models.backbones import num_features
 from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
+from trivet.runtime.text import distinct_names
 from trivet.training.config import RunConfig
 from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
 
@@ -88,8 +89,14 @@ class Proposer:
         self.kind = kind_of(data)
         self.ready = []
         if self.kind != "vectors":
-            self.ready = [from_folder(folder, self.kind) for folder in ladder.start]
-            self.ready += at_hand(self.kind, ladder.weights, ladder.encoders)
+            self.ready = at_hand(self.kind, ladder.weights, ladder.encoders)
+            taken = {entry.encoder.name for entry in self.ready}
+            folders = [*dict.fromkeys(folder.resolve() for folder in ladder.start)]
+            names = distinct_names(folders) if folders else []
+            self.ready += [
+                from_folder(folder, self.kind, str(folder) if name in taken else name)
+                for folder, name in zip(folders, names, strict=True)
+            ]
 
     @property
     def missing(self) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,13 @@ import torch
 from trivet.commands.train.candidates import ENCODER, Candidate, Proposer, settings_of
 from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
-from trivet.datasets import DataConfig, Splits
+from trivet.datasets import Splits
 from trivet.datasets.dataset import hold_out_fold, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds
-from trivet.models.config import TEXT
+from trivet.models import TextNetworkConfig
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
@@ -74,17 +74,17 @@ def climb(
         mark=LADDER_CONFIG if is_unfinished_ladder(path) else CONFIG,
         what="a run",
         force=force,
-        ended=lambda: (path / LADDER).is_file(),
+        ended=RunFolder(path).ended,
         go_on=f", or continue it with trivet train --resume {typed(path)}",
     ):
         write_atomic(path / LADDER_CONFIG, settings.to_toml(unset=False).encode())
         try:
-            config = _tried(settings, path, data_root, progress=progress)
+            best = _tried(settings, path, data_root, progress=progress)
         except ValueError:
             if not (path / LADDER).exists():  # the settings do not fit the data: nothing is to be gone on with
                 (path / LADDER_CONFIG).unlink()
             raise
-    return None if config is None else train(config, path, data_root=data_root, command=command, progress=progress)
+    return _trained(best, path, command, progress=progress)
 
 
 def resume_climb(
@@ -94,17 +94,29 @@ def resume_climb(
     with settings_in(path):
         settings = LadderSettings.read(path / LADDER_CONFIG)
     with RunFolder(path).locked():
-        config = _tried(settings, path, data_root, progress=progress)
-    return None if config is None else train(config, path, data_root=data_root, command=command, progress=progress)
+        best = _tried(settings, path, data_root, progress=progress)
+    return _trained(best, path, command, progress=progress)
 
 
-def _tried(settings: LadderSettings, path: Path, data_root: Path | None, *, progress: bool) -> RunConfig | None:
-    """The settings of the best of all candidates; None if a signal came before."""
+def _tried(
+    settings: LadderSettings, path: Path, data_root: Path | None, *, progress: bool
+) -> tuple[RunConfig, Splits] | None:
+    """The settings of the best of all candidates, and its data; None if a signal came before."""
     with show_progress("trying candidates", show=progress):
         try:
-            return Ladder(settings, path, data_root).climb()
+            ladder = Ladder(settings, path, data_root)
+            config = ladder.climb()
+            return config, ladder.load(config)
         except KeyboardInterrupt:
             return None
+
+
+def _trained(best: tuple[RunConfig, Splits] | None, path: Path, command: str, *, progress: bool) -> RunRecord | None:
+    """Train the best on all training items, outside of the lock of the folder, which a run takes itself."""
+    if best is None:
+        return None
+    config, splits = best
+    return train(config, path, command=command, progress=progress, splits=splits)
 
 
 def _resolved(settings: LadderSettings) -> LadderSettings:
@@ -145,7 +157,9 @@ class Ladder:
         self._settings, self._folder, self._root = settings, folder, data_root
         self._loaded: dict[str, Splits] = {}
         with work("reading the data"):
-            splits = self._load(settings.data, {})
+            values = {"data": settings.data.model_dump(exclude_unset=True), "loss": {"name": "triplet"}}
+            splits = self.load(RunConfig.parse(values, source="the data of a ladder"))
+        announce(splits.summary)
         self._folds = validation_folds(splits)
         folds = [splits] if self._folds is None else self._divided(splits)
         self._proposer = Proposer(settings, splits.train, splits.level, min(map(self._usable_classes, folds)))
@@ -165,7 +179,7 @@ class Ladder:
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
         minutes = f"{self._minutes:g} {noun(self._minutes, 'minute')}"
-        announce(f"Candidates are tried for at most {minutes}; then the best is trained and evaluated.")
+        announce(f"What would not end within {minutes} is not tried; then the best is trained and evaluated.")
         for rung in (ENCODER, *rungs):
             self._climb_rung(rung)
         if self._best is None:  # no encoder of images is at hand
@@ -206,7 +220,6 @@ class Ladder:
             config = resolved(settings_of(candidate))
             try:
                 check_before_data(config)
-                record.dimensions, record.steps = config.model.embedding_dim, config.training.steps
                 if self._folds is not None:
                     self._measure(candidate, config, record)
                 else:
@@ -227,7 +240,7 @@ class Ladder:
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
         """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
-        folds = self._divided(self._load(config.data, candidate.values["model"]))
+        folds = self._divided(self.load(config))
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
             left = 60 * self._minutes - self.record.seconds
@@ -293,7 +306,7 @@ class Ladder:
     def _new_class_scores(self, candidate: Candidate) -> Scores:
         """The scores of half of the classes, by a network that was trained on the others."""
         config = resolved(settings_of(candidate))
-        splits = _without_fold(self._load(config.data, candidate.values["model"]), 2, 0, "classes")
+        splits = _without_fold(self.load(config), 2, 0, "classes")
         batch = config.batch.model_copy(update={"num_classes": min(config.batch.num_classes, _classes(splits))})
         record = CandidateRecord(name=candidate.name, rung=candidate.rung)
         with work(f"measuring {candidate.name} on new classes"):
@@ -310,17 +323,12 @@ class Ladder:
     def _minutes(self) -> float:
         return self._settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES)
 
-    def _load(self, data: DataConfig, model: Mapping[str, Any]) -> Splits:
+    def load(self, config: RunConfig) -> Splits:
         """The data as a candidate takes them; the last are kept for the next, which mostly takes the same."""
-        network = model if str(model.get("name", "")).startswith(TEXT) else {}
-        key = json.dumps([data.model_dump(mode="json"), network.get("name"), network.get("prefix")])
+        model = config.model
+        tokens = [model.name, model.prefix, model.max_tokens] if isinstance(model, TextNetworkConfig) else []
+        key = json.dumps([config.data.model_dump(mode="json"), *tokens])
         if key not in self._loaded:
-            values = {
-                "data": data.model_dump(exclude_unset=True),
-                "loss": {"name": "triplet"},
-                "training": {"steps": 0},
-            }
-            config = RunConfig.parse(values | ({"model": network} if network else {}), source="the data of a ladder")
             self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
         return self._loaded[key]
 
