@@ -34,7 +34,7 @@ def test_one_variable_then_the_folder_of_the_platform(
     monkeypatch.setattr(sys, "platform", platform)
     for name, value in {"HOME": "/home/of", **variables}.items():
         monkeypatch.setenv(name, value)
-    assert cache_folder("encoded") == Path(folder) / "encoded"
+    assert cache_folder("features") == Path(folder) / "features"
     assert find_root(None) == Path(folder) / "data"
 
 

@@ -54,10 +54,7 @@ def test_another_file_is_made_tokens_of_and_needs_no_labels(file: Path, tmp_path
     assert part.inputs.batch(np.arange(2)).tolist() == [[3, 3, -1, -1, -1], [1, 2, 3, 1, 2]]
 
 
-def test_only_texts_are_tokens_and_only_once(file: Path, tmp_path: Path) -> None:
-    texts = DataConfig.parse({"name": "texts", "path": str(file), "encoder": "small"}, source="x")
-    with pytest.raises(ValueError, match=r"data\.encoder makes vectors .* got small; remove it"):
-        load(texts, tmp_path, tokenize=letters)
+def test_only_texts_are_tokens(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs texts: .* in place of 'digits'"):
         load(DataConfig.parse({"name": "digits"}, source="x"), tmp_path, tokenize=letters)
 

@@ -191,28 +191,6 @@ def test_texts_that_cannot_be_trained_on_are_said(
         loaded(texts_file(tmp_path, suffix, rows), "texts", **settings)
 
 
-def test_an_encoder_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def vectors(texts: list[str], encoder: str, progress: object) -> np.ndarray:
-        asked.append((encoder, len(texts)))
-        return np.array([[len(text), text.count("o")] for text in texts], np.float32)
-
-    monkeypatch.setattr("trivet.datasets.texts.encoder_vectors", vectors)
-    monkeypatch.setenv("TRIVET_CACHE", str(tmp_path / "cache"))
-    path = texts_file(tmp_path, ".csv", texts())
-    first, again = (loaded(path, "texts", encoder="mini") for _ in range(2))
-    assert asked == [("mini", 24)]
-    np.testing.assert_array_equal(first.train.inputs.batch(np.arange(9)), again.train.inputs.batch(np.arange(9)))
-    loaded(path, "texts", encoder="maxi")
-    loaded(texts_file(tmp_path, ".csv", texts()[:-1]), "texts", encoder="mini")
-    assert asked[1:] == [("maxi", 24), ("mini", 23)]
-    for file in (tmp_path / "cache" / "encoded").iterdir():
-        file.write_bytes(file.read_bytes()[:-1])
-    loaded(path, "texts", encoder="maxi")
-    assert asked[3:] == [("maxi", 23)]
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_other_columns_of_vectors_and_texts_are_kept(tmp_path: Path, suffix: str) -> None:
     price = np.where(np.arange(24) == 3, np.nan, np.arange(24) + 0.5)

@@ -132,16 +132,18 @@ def run_record(names: list[str] | None = None, *, classes: int = 10, items: int 
             }
             for split in splits
         },
-        "neighbours": {
+        "diagnosis": {
             splits[0]: {
                 "level": levels[1],
-                "queries": [
-                    {
-                        **neighbour(q),
-                        "neighbours": [neighbour((q + j * (classes if j % 3 else 2)) % items) for j in range(1, 9)],
-                    }
-                    for q in range(4)
-                ],
+                "queries": {
+                    "random": [
+                        {
+                            **neighbour(q),
+                            "neighbours": [neighbour((q + j * (classes if j % 3 else 2)) % items) for j in range(1, 9)],
+                        }
+                        for q in range(4)
+                    ]
+                },
             }
         },
     }
@@ -350,7 +352,7 @@ def test_a_large_map_without_images_stays_below_four_megabytes(tmp_path: Path) -
     record = run_record(classes=300, items=1000)
     for part in record["maps"].values():
         part["thumbnails"] = []
-    record["neighbours"] = {}
+    record["diagnosis"] = {}
     write_run_report(record, tmp_path / "run.html")
     assert (tmp_path / "run.html").stat().st_size < 4e6
 

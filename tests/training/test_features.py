@@ -66,7 +66,7 @@ def measured(record: RunRecord) -> dict[str, Any]:
             return [rounded(each) for each in value]
         return round(value, 3) if isinstance(value, float) else value
 
-    sections = ("evaluation", "history", "validation", "curves", "neighbours", "status", "warnings", "data")
+    sections = ("evaluation", "history", "validation", "curves", "maps", "status", "warnings", "data")
     values = record.as_json()
     return {name: rounded(values[name]) for name in sections}
 

@@ -15,12 +15,10 @@ from pydantic_core import PydanticUndefined
 from tests.every_loss import needed
 
 from trivet.config.base import read_settings
-from trivet.datasets.texts import TextsConfig
 from trivet.losses import LOSSES
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.training import RunConfig
-from trivet.training.config import resolved
 from trivet.training.ladder_config import LadderSettings
 from trivet.training.loop import step_seed
 from trivet.training.loss_config import loss_settings
@@ -29,16 +27,6 @@ from trivet.training.optimizer import make_optimizer
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEAST = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
 SHARED = ("positives", "negatives", "prefixes")  # of all losses, whatever their constructors take
-
-
-def test_the_folder_of_an_encoder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "models" / "minilm").mkdir(parents=True)
-    data = {"name": "texts", "path": "texts.csv", "levels": ["kind"]}
-    for encoder, expected in (("models/minilm", str(tmp_path / "models" / "minilm")), ("all-minilm", "all-minilm")):
-        config = RunConfig.parse({**LEAST, "data": {**data, "encoder": encoder}}, source="test")
-        assert isinstance(whole := resolved(config).data, TextsConfig)
-        assert whole.encoder == expected
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Texts with their labels in a file: as vectors, of n-grams or a sentence encoder, or as tokens of a network."""
+"""Texts with their labels in a file: as vectors of their n-grams, or as tokens of a network."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -17,12 +16,8 @@ from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
 from trivet.datasets.vectors import VectorInputs, dataset_of
-from trivet.io.atomic_files import atomic_file
 from trivet.io.read_embeddings import TEXT, read_texts
-from trivet.models import Tokenize, Tokens, encoder_vectors, fit_ngrams
-from trivet.runtime.cache import cache_folder, limit_size
-from trivet.runtime.fingerprint import fingerprint
-from trivet.runtime.progress import reporter
+from trivet.models import Tokenize, Tokens, fit_ngrams
 
 
 class TextsConfig(ListedConfig):
@@ -31,14 +26,11 @@ class TextsConfig(ListedConfig):
     Args:
         path: texts and labels: a .csv, .tsv, .parquet or .jsonl, or the folder of a saved Hugging Face data set.
         text: the column of the texts.
-        encoder: sentence-transformers model, by name or folder (extra text), to know meaning; by default character
-            n-grams.
     """
 
     name: Literal["texts"] = "texts"
     path: Path
     text: str = TEXT
-    encoder: str | None = None
 
     @property
     def text_column(self) -> str:
@@ -87,14 +79,11 @@ def _ngrams_of(texts: tuple[str, ...]) -> Callable[[Sequence[str]], np.ndarray]:
 def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) -> Splits:
     """The texts of `config.path` as vectors, labelled by the other columns and split as `config.split` says.
 
-    Vectors of an encoder are kept in `cache_folder("encoded")`, and made again when the texts or the encoder change.
-
     Raises:
-        ValueError: if the file is broken, a row has no text or label, the encoder cannot be used, or the split cannot
-            be.
+        ValueError: if the file is broken, a row has no text or label, or the split cannot be.
     """
     splits, texts = _unencoded(config)
-    vectors = _encoded(texts, config, splits)
+    vectors = _ngrams(splits)(texts)
     return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
@@ -102,13 +91,8 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
     """As `load_texts`, but with the texts as the tokens that a network takes.
 
     Raises:
-        ValueError: as `load_texts`; also if the settings name an encoder.
+        ValueError: as `load_texts`.
     """
-    if config.encoder is not None:
-        raise ValueError(
-            f"data.encoder makes vectors that stay as they are, and a network of texts reads the texts: got "
-            f'{config.encoder}; remove it, or train a head on its vectors: model.name = "residual".'
-        )
     splits, texts = _unencoded(config)
     tokens = tokenize(texts)
     assert isinstance(splits.train.inputs, VectorInputs)
@@ -151,23 +135,23 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
         table = read(levels=())
     texts = list(table.texts or ())
     if tokenize is None:
-        table = replace(table, embeddings=_encoded(texts, config, None if config.encoder else _unencoded(config)[0]))
+        table = replace(table, embeddings=vectors_of(config, texts))
     items = dataset_of(table, path, text=config.text, labelled=False)
     rows = np.arange(len(texts))
     return items if tokenize is None else replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
 
 
 def vectors_of(config: TextsConfig, texts: Sequence[str]) -> np.ndarray:
-    """The vectors `(N, d)` of a few other texts, which are not cached, as a run on `config` takes them.
+    """The vectors `(N, d)` of other texts, as a run on `config` takes them.
 
     Raises:
         ValueError: as `texts_like`.
     """
-    return encoder_vectors(texts, config.encoder) if config.encoder else _ngrams(_unencoded(config)[0])(texts)
+    return _ngrams(_unencoded(config)[0])(texts)
 
 
 def _ngrams(splits: Splits) -> Callable[[Sequence[str]], np.ndarray]:
-    return fit_ngrams([str(splits.train.show(i)) for i in range(len(splits.train))])
+    return _ngrams_of(tuple(str(splits.train.show(i)) for i in range(len(splits.train))))
 
 
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
@@ -183,27 +167,6 @@ def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     items = dataset_of(table, config.path, text=config.text, named=config.levels is not None)
     splits = make_splits(items, config, column_subsets(table.splits, config.path), config.path)
     return replace(splits, warnings=table.notes), list(table.texts or ())
-
-
-def _encoded(texts: Sequence[str], config: TextsConfig, splits: Splits | None) -> np.ndarray:
-    """The vectors `(N, d)` of the texts: by n-grams of those trained on, or of the encoder, once made and then kept."""
-    if config.encoder is None:
-        assert splits is not None
-        return _ngrams(splits)(texts)
-    folder = Path(config.encoder)  # of which also counts when its files were changed
-    files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
-    known = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    file = cache_folder("encoded") / f"{fingerprint([config.encoder, known, list(texts)])[:32]}.npy"
-    with contextlib.suppress(OSError, ValueError, EOFError):  # what is damaged is made again
-        cached: np.ndarray = np.load(file, allow_pickle=False)
-        if len(cached) == len(texts):
-            return cached
-    vectors = encoder_vectors(texts, config.encoder, reporter("encoding texts"))
-    with contextlib.suppress(OSError):  # else made next time
-        with atomic_file(file) as unfinished, unfinished.open("wb") as sink:
-            np.save(sink, vectors)
-        limit_size(file.parent)
-    return vectors
 
 
 ENTRY = DatasetEntry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")

@@ -92,8 +92,8 @@ def _read_modules(name: str, folder: Path) -> TextFolder:
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ValueError(
             "a sentence-transformers model must consist of a StaticEmbedding, or a Transformer and a Pooling, and, "
-            f"where there is one, a Normalize: {name} has {', '.join(kinds) or 'nothing'}; use another, or its "
-            "vectors: data.encoder."
+            f"where there is one, a Normalize: {name} has {', '.join(kinds) or 'nothing'}; use another, or embed the "
+            "texts with it and train on the vectors."
         )
     (_, transformer), (_, pooling) = modules[:2]
     transformer_config = _optional(transformer / "sentence_bert_config.json")
@@ -119,8 +119,8 @@ def _pooling(name: str, config: Mapping[str, Any]) -> Pooling:
         if mode in (pooling, [pooling]):
             return pooling
     raise ValueError(
-        f"the pooling must be one of {', '.join(known)}: {name} has {mode}; use another model, or its vectors: "
-        "data.encoder."
+        f"the pooling must be one of {', '.join(known)}: {name} has {mode}; use another model, or embed the texts with "
+        "it and train on the vectors."
     )
 
 

@@ -12,7 +12,7 @@ from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
 from trivet.reports.ladder_record import LadderRecord
 from trivet.reports.monitor_record import GuardRecord, MonitorRecord
-from trivet.reports.shared_records import Gallery, Intervals, Levels, PlaneMap, ScatterRecord, StampedRecord
+from trivet.reports.shared_records import Intervals, Levels, PlaneMap, ScatterRecord, StampedRecord
 from trivet.runtime.record import Number, Record
 
 
@@ -228,7 +228,6 @@ class RunRecord(StampedRecord):
     collapse: dict[str, CollapseIndex] = {}
     maps: dict[str, PlaneMap] = {}
     scatter: dict[str, dict[str, ScatterRecord]] = {}
-    neighbours: dict[str, Gallery] = {}
     diagnosis: dict[str, DiagnosisSection] = {}
     forecast: ForecastRecord | None = None
     foreseen: Foreseen | None = None

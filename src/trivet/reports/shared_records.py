@@ -64,13 +64,6 @@ class QueryRecord(ItemRecord):
     neighbours: list[NeighbourRecord] = []
 
 
-class Gallery(Record):
-    """Queries, judged at a label level."""
-
-    level: str = ""
-    queries: list[QueryRecord] = []
-
-
 class PlaneMap(Record):
     """Items in the plane: way of drawing -> the coordinates of each; level -> the class name of each."""
 

@@ -9,11 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-Subject = Literal["data", "baselines", "encoded", "features"]
+Subject = Literal["data", "baselines", "features"]
 SUBJECTS: dict[Subject, str] = {
     "data": "data sets",
     "baselines": "measures of references",
-    "encoded": "vectors of texts",
     "features": "features of frozen encoders",
 }
 MADE_AGAIN = [name for name in SUBJECTS if name != "data"]  # by computing, and not by fetching or copying
@@ -22,7 +21,7 @@ MOST_GB = 10.0  # of the files of a subject; nothing removes data sets
 
 
 def cache_folder(subject: Subject) -> Path:
-    """The folder of a subject: data sets, measures of references, vectors of texts, or features of a frozen encoder.
+    """The folder of a subject: data sets, measures of references, or features of a frozen encoder.
 
     It lies in the folder that the environment variable TRIVET_CACHE names; else in `trivet` of XDG_CACHE_HOME, if that
     is an absolute path, or of the platform: `~/Library/Caches` of macOS, elsewhere `~/.cache`.

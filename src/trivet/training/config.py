@@ -328,9 +328,6 @@ def resolved(config: RunConfig) -> RunConfig:
         ValueError: if there is no such folder, or the settings do not fit it.
     """
     resolved_fields: dict[str, Any] = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
-    encoder = getattr(config.data, "encoder", None)
-    if encoder is not None and Path(encoder).is_dir():
-        resolved_fields["encoder"] = str(Path(encoder).resolve())
     data = config.data.model_copy(update={"name": absolute(config.data.name), **resolved_fields})
     files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
     model = config.model.model_copy(update={"name": absolute(config.model.name), **files})

@@ -91,13 +91,6 @@ def test_a_run_is_measured_by_the_protocol_of_its_data(run: Path) -> None:
     assert measured["trained"]["map"] == pytest.approx(by_protocol.mean()["map"])
     raw = evaluate(**held_out.evaluation_arguments(raw_inputs(held_out.inputs)), measures=("map",))
     assert measured["raw inputs"]["map"] == pytest.approx(raw["person"].mean()["map"])
-    for query in record["neighbours"]["unseen"]["queries"]:
-        number = int(query["id"].split()[1])
-        assert number % 12 < 3
-        for near in query["neighbours"]:
-            place = int(near["id"].split()[1])
-            assert 3 <= place % 12 < 11
-            assert number // 12 != place // 12 or number % 3 != place % 3
     shown = {int(id.split()[1]) // 12 for id in record["maps"]["unseen"]["ids"]}
     assert shown == {4, 5, 6, 7}  # without the crowd
 

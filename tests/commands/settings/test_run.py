@@ -19,6 +19,7 @@ from trivet.losses import LOSSES
 from trivet.mining import NEGATIVES, POSITIVES
 from trivet.models.config import NAMES
 from trivet.training.config import RunConfig
+from trivet.training.ladder_config import LadderSettings
 
 SCHEMA = settings_schema()
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -133,6 +134,12 @@ def test_a_file_needs_data_and_loss_or_a_sweep_or_a_ladder() -> None:
     assert wrong({"loss": {"name": "triplet"}, "sweep": {"vary": {"data": {"image_size": [4, 8]}}}}) == []
     assert wrong({"data": {"name": "digits"}, "ladder": {"rungs": ["encoder"], "start": ["mine"], "minutes": 5}}) == []
     assert "is not one of" in wrong({"data": {"name": "digits"}, "ladder": {"rungs": ["heads"]}})[0]
+    assert "'data' is a required property" in wrong({"ladder": {}})[0]
+    for section in ("model", "loss", "sweep"):
+        both = {"data": {"name": "digits"}, "ladder": {}, section: {}}
+        assert f"'{section}' is not one of" in " ".join(wrong(both))
+        with pytest.raises(ValueError, match=section):
+            LadderSettings.parse(both, source="s")
 
 
 def test_everything_that_is_referred_to_is_there_and_every_rule_is_named() -> None:

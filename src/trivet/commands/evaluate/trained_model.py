@@ -16,7 +16,7 @@ from trivet.collapse.significance import RAW, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_levels
 from trivet.commands.diagnose.run import diagnosis_section
-from trivet.commands.displayed_items import dataset_items, nearest_items, retrievable
+from trivet.commands.displayed_items import dataset_items
 from trivet.commands.evaluate.baselines import baseline_retrieval, run_references
 from trivet.commands.evaluate.embedding_sizes import embedding_sizes
 from trivet.commands.train.page import write_run_report
@@ -29,7 +29,7 @@ from trivet.metrics.label_levels import CLUSTERING, unanswerable, void
 from trivet.models import Embedder, TextEmbedder
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.run_record import AtPrefix, ChosenCompared, CollapseIndex, Evaluated, RunRecord
-from trivet.reports.shared_records import Gallery, QueryRecord, ScatterRecord
+from trivet.reports.shared_records import ScatterRecord
 from trivet.runtime.cache import cache_folder
 from trivet.runtime.progress import reporter, show_progress, steps, work
 from trivet.training.checkpoint import trained_to_the_end
@@ -42,9 +42,9 @@ from trivet.training.features import with_features
 from trivet.training.run_folder import REPORT, RunFolder, Which, model_hash, trained_model
 from trivet.training.run_log import first_record, record_progress
 
-SCATTER_POINTS, QUERIES, NEIGHBOURS = 2000, 10, 6
-MEASURED = ("evaluation", "intervals", "comparisons", "chosen_comparisons", "prefixes", "collapse", "maps", "scatter",
-            "neighbours")  # sections of a record  # fmt: skip
+SCATTER_POINTS = 2000
+MEASURED = ("evaluation", "intervals", "comparisons", "chosen_comparisons", "prefixes", "collapse", "maps",
+            "scatter")  # sections of a record  # fmt: skip
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
 
 
@@ -250,7 +250,6 @@ def measure_split(
     sample = map_sample(subset, config.map_points, seed=seed)
     record.maps[name] = dataset_items(subset).plane_map(points, sample, seed=seed)
     record.scatter[name] = triplet_scatter(points, subset, seed=seed)
-    record.neighbours[name] = gallery(embeddings, dataset, level, seed=seed)
     counts = {key: len(np.unique(labels)) for key, labels in dataset.labels.items()}
     retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
     lines = void(counts, retrieved_from, config.measures)
@@ -370,16 +369,3 @@ def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> d
             ids=[dataset.ids[i] for i in sampled.tolist()],
         )
     return sections
-
-
-def gallery(embeddings: np.ndarray, dataset: Dataset, level: str, *, seed: int) -> Gallery:
-    """A few random queries with the nearest items that they may retrieve."""
-    candidates = np.arange(len(dataset)) if dataset.protocol is None else np.flatnonzero(dataset.protocol.query)
-    queries = np.sort(np.random.default_rng(seed).permutation(candidates)[:QUERIES])
-    items, finest = dataset_items(dataset), list(dataset.labels.values())[-1]
-
-    def query_record(query: int) -> QueryRecord:
-        near = nearest_items(embeddings, query, NEIGHBOURS, retrievable(dataset.protocol, finest, query))
-        return QueryRecord(**dict(items.record(query)), neighbours=items.neighbours(near))
-
-    return Gallery(level=level, queries=[query_record(query) for query in queries.tolist()])

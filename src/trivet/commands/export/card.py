@@ -17,7 +17,7 @@ from trivet.runtime.text import counted
 
 MEASURES = ("recall@1", "map@r", "r-precision", "nmi", "nmi+")
 SETTINGS = {  # what of the settings a reader needs first
-    "data": ("name", "image_size", "channels", "resize", "augment", "encoder", "prefix"),
+    "data": ("name", "image_size", "channels", "resize", "augment", "prefix"),
     "batch": ("num_classes", "samples_per_class", "size"),
     "model": ("name", "embedding_dim", "normalize", "head", "pooling", "freeze", "lora", "max_tokens"),
     "loss": ("name", "positives", "negatives", "margin", "temperature", "distance", "prefixes"),

@@ -17,7 +17,7 @@ from trivet.models import ModelConfig
 from trivet.models.config import TEXT, TIMM, TORCHVISION
 from trivet.runtime.arguments import check_name
 from trivet.training.config import RunConfig
-from trivet.training.ladder_config import LadderConfig
+from trivet.training.ladder_config import LadderConfig, LadderSettings
 from trivet.training.loss_config import Selector, StrategyConfig
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -116,8 +116,9 @@ def settings_schema() -> Schema:
         "type": "object",
         "properties": {key: _section(entry) for key, entry in properties.items()},
         "additionalProperties": False,
-        # Of a sweep, what varies may be missing, and of a ladder all that its candidates have.
-        "anyOf": [{"required": run["required"]}, {"required": ["sweep"]}, {"required": ["data", "ladder"]}],
+        # Of a sweep, what varies may be missing, and a ladder has nothing that its candidates have.
+        "anyOf": [{"required": run["required"]}, {"required": ["sweep"]}, {"required": ["ladder"]}],
+        "dependencies": {"ladder": {"required": ["data"], "propertyNames": {"enum": [*LadderSettings.model_fields]}}},
         "$defs": defs,
     }
     tidied: Schema = _tidy(schema)

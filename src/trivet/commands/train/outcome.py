@@ -364,7 +364,7 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     if bad and (record.choosing is None or record.choosing.keep == "last"):
         return f"{again} --set data.folds=4 --set choosing.keep=best, which keeps the start where no step is better."
     index = f"{run}-index"
-    item = next((query.id for gallery in record.neighbours.values() for query in gallery.queries), "ID")
+    item = next((item for plane in record.maps.values() for item in plane.ids), "ID")
     search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)} --id {typed(item)}"
     if (ladder := record.ladder) is not None and ladder.missing and result_of(ladder).rung == "encoder":
         return f"compare other encoders, which trivet encoders lists; to search with this one: {search}"

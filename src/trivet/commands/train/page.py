@@ -57,8 +57,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     """Write the page of a run; a part that the record lacks is left out."""
     pictures, diagnosed = Pictures(), record.diagnosis
     diagnosis, plots = diagnosis_content(diagnosed, compare=False, most_rows=_CLASS_ROWS)
-    previews = {split: (content.level, {"random": content.queries}) for split, content in record.neighbours.items()}
-    previews |= {split: (section.level, section.queries) for split, section in diagnosed.items()}
+    previews = {split: (section.level, section.queries) for split, section in diagnosed.items()}
     queries = {  # before the maps: their pictures are placed first
         split: groups
         for split in unseen_first(previews)
