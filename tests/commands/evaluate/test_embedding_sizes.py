@@ -53,18 +53,20 @@ def test_a_network_trained_at_prefixes_is_cut_there() -> None:
 
 
 def test_the_smallest_that_loses_less_than_half_a_point_is_named_with_its_interval() -> None:
-    form = {"kind": "float32", "low": -0.02, "high": 0.01}
-    full, half, quarter = (
-        EmbeddingSize(numbers=n, bytes=4 * n, difference=loss, **form)
-        for n, loss in ((64, 0), (32, -0.004), (16, -0.006))
+    def line(*losses: tuple[int, float], low: float = -0.02) -> str | None:
+        form = {"kind": "float32", "low": low, "high": 0.01}
+        forms = [(64, 0.0), *losses]
+        return size_line(
+            EmbeddingSizes(sizes=[EmbeddingSize(numbers=n, bytes=4 * n, difference=d, **form) for n, d in forms])
+        )
+
+    doubtful, sure = line((32, -0.004), (16, -0.006)), line((32, -0.004), low=-0.0049)
+    assert doubtful is not None
+    assert sure is not None
+    assert doubtful.startswith(
+        "32 numbers in float32 did as well here, which may be chance: 128 bytes an item in place of 256, −0.4 points "
+        "of recall@1 (−2.0 to +1.0)."
     )
-    line = size_line(EmbeddingSizes(sizes=[full, half, quarter]))
-    assert line is not None
-    assert line.startswith(
-        "32 numbers in float32 are enough: 128 bytes an item in place of 256, −0.4 points of recall@1 (−2.0 to +1.0: "
-        "on others it may be more)."
-    )
-    assert (
-        size_line(EmbeddingSizes(sizes=[full, quarter])) == "Each shorter form loses half a point of recall@1 or more."
-    )
+    assert sure.startswith("32 numbers in float32 are enough: 128 bytes")
+    assert line((16, -0.006)) == "Each shorter form loses half a point of recall@1 or more."
     assert size_line(None) is None

@@ -123,11 +123,11 @@ def size_line(sizes: EmbeddingSizes | None) -> str | None:
     if smallest is largest:
         return "Each shorter form loses half a point of recall@1 or more."
     low, high = smallest.low or 0.0, smallest.high or 0.0
-    doubt = "" if low > -0.005 else ": on others it may be more"
+    verdict = "are enough" if low > -0.005 else "did as well here, which may be chance"
     return (
-        f"{number(smallest.numbers)} numbers in {smallest.kind} are enough: {number(smallest.bytes)} bytes an item in "
+        f"{number(smallest.numbers)} numbers in {smallest.kind} {verdict}: {number(smallest.bytes)} bytes an item in "
         f"place of {number(largest.bytes)}, {points(smallest.difference)} points of recall@1 ({points(low)} to "
-        f"{points(high)}{doubt}). They are the fewest bytes that lose less than half a point on these very items."
+        f"{points(high)}). They are the fewest bytes that lose less than half a point on these very items."
     )
 
 
