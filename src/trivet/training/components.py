@@ -241,11 +241,21 @@ def first_task(
     return learner, _batches(config, items, level, make_batches(config, items, level), start=0, steps=steps)
 
 
-def trained_on(config: RunConfig, splits: Splits, items: Dataset, title: str) -> Embedder:
+def trained_on(
+    config: RunConfig,
+    splits: Splits,
+    items: Dataset,
+    title: str,
+    *,
+    monitor: CollapseMonitor | None = None,
+    after_step: Callable[[int], None] = lambda step: None,
+) -> Embedder:
     """A network trained on some of the training items for as many steps as a run, in evaluation mode on the CPU.
 
     Args:
         title: of the progress.
+        monitor: see `Learner`.
+        after_step: gets the number of steps done; what it raises ends the training.
 
     Raises:
         KeyboardInterrupt: if it was asked to end.
@@ -255,8 +265,9 @@ def trained_on(config: RunConfig, splits: Splits, items: Dataset, title: str) ->
 
     def report_step() -> None:
         report(title, learner.step, steps)
+        after_step(learner.step)
 
-    learner, batches = first_task(config, items, splits.level, steps=steps, after_step=report_step)
+    learner, batches = first_task(config, items, splits.level, steps=steps, after_step=report_step, monitor=monitor)
     if not fit(learner, batches, workers=config.training.workers):
         raise KeyboardInterrupt
     return learner.measured.eval()

@@ -17,6 +17,8 @@ from tests.commands.conftest import Call
 from tests.models.test_encoders import CONVOLUTIONS, VIT, save_timm
 from tests.small_texts import text_network
 
+from trivet.collapse.forecast import Forecast
+from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train import candidates as recipes
 from trivet.commands.train import ladder as climbing
 from trivet.commands.train.candidates import Candidate, Proposer
@@ -270,31 +272,47 @@ def test_checkpoints_of_one_name_are_two_encoders(tmp_path: Path) -> None:
     assert [each.name for each in candidates] == ["first/base", "second/base", "character n-grams"]
 
 
-@pytest.mark.parametrize("missing", ["recall", "time"])
-def test_texts_are_fine_tuned_unless_the_time_is_over(
-    run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+POINT = Forecast(0.9, 1e-3, (1e-4, 1e-2), step=1, end=2, until=1, evidence={})
+
+
+@pytest.mark.parametrize(
+    ("minutes", "estimated", "forecast", "reason"),
+    [
+        (30, True, None, ""),
+        (0.0001, True, None, r"Not tried: it takes about .* of 0\.0001 are left; --minutes gives more\."),
+        (0.0001, False, None, r"Ended after 1 of 3 steps: the 0\.0001 minutes are over, .*; --minutes gives more\."),
+        (30, True, POINT, r"Ended after 2 of 3 steps\. The embedding will probably shrink to a point: .*"),
+    ],
+)
+def test_texts_are_fine_tuned_unless_the_time_is_over_or_they_collapse(
+    run_command: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: float,
+    estimated: bool,
+    forecast: Forecast | None,
+    reason: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text_network(Path("base"))
     words = ["card", "lost", "top", "up", "failed", "pay", "limit", "rent"]
     rows = [f"{words[k]} {a} {b},{words[k]}" for k in range(8) for a, b in [("is", "my"), ("the", "due"), ("my", "up")]]
     Path("asked.csv").write_text("text,kind\n" + "\n".join(rows) + "\n")
-    monkeypatch.setattr(recipes, "TUNING_STEPS", {"texts": (2,)})
+    monkeypatch.setattr(recipes, "TUNING_STEPS", {"texts": (3,)})
     monkeypatch.setitem(recipes.TUNING, "warmup_steps", 0)
-    minutes = "30" if missing == "recall" else "0.0001"
-    rungs = 'ladder.rungs=["encoder", "fine-tuning"]'
-    code, _, err = run_command("train", "asked.csv", "--start", "base", "--minutes", minutes, "--set", rungs, *SMALL)
+    monkeypatch.setattr(climbing, "FORECAST", 2)
+    monkeypatch.setattr(CollapseMonitor, "forecast", lambda monitor: forecast)
+    if not estimated:
+        monkeypatch.setattr(climbing, "_estimated_seconds", lambda config, splits: -math.inf)
+    arguments = ("--start=base", f"--minutes={minutes}", '--set=ladder.rungs=["encoder", "fine-tuning"]')
+    code, _, err = run_command("train", "asked.csv", *arguments, *SMALL)
     assert code == 0, err
     ladder = LadderRecord.read(record_of(Path("runs/asked"))["ladder"])
-    names = ["base", "character n-grams", "base, fine-tuning of 2 steps", "base, LoRA of 2 steps"]
+    names = ["base", "character n-grams", "base, fine-tuning of 3 steps", "base, LoRA of 3 steps"]
     assert [each.name for each in ladder.candidates] == names
-    reasons = [each.reason for each in ladder.candidates[2:]]
-    if missing == "time":
-        assert all(re.fullmatch(r"Not tried: it takes about .* of 0\.0001 are left; --minutes gives more\.", each)
-                   for each in reasons)  # fmt: skip
-    else:
-        assert reasons == ["", ""]
-        assert all(each.parameters for each in ladder.candidates[2:])
+    for each in ladder.candidates[2:]:
+        assert re.fullmatch(reason, each.reason), each.reason
+        assert (each.parameters is None) == (reason != "")
 
 
 def splits_of(tmp_path: Path, **options: Any) -> Splits:

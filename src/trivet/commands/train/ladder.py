@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
+from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.candidates import ENCODER, Candidate, Proposer, settings_of
 from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
@@ -21,7 +23,7 @@ from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds
-from trivet.models import TextNetworkConfig
+from trivet.models import Embedder, TextNetworkConfig
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
@@ -42,6 +44,7 @@ ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
 VALIDATION = "validation"
 TIMED = 5  # steps by which the time of a candidate is estimated
+FORECAST = 20  # steps after which a collapse of a pretrained network is foretold
 
 
 def climb(
@@ -132,6 +135,10 @@ def _resolved(settings: LadderSettings) -> LadderSettings:
     )
 
 
+class EndedEarlyError(ValueError):
+    """A training that was not worth its end."""
+
+
 class Folds(NamedTuple):
     """Parts of the training items, of which the first `used` are held out, one after the other."""
 
@@ -165,6 +172,7 @@ class Ladder:
         self._proposer = Proposer(settings, splits.train, splits.level, min(map(self._usable_classes, folds)))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
+        self._end = math.inf  # time at which a training that is tried must end
         record = RunFolder(folder).ladder()
         self.record = record or LadderRecord(missing=self._proposer.missing, minutes=self._minutes)
         self.record.folds_of = "classes" if self._folds is None else self._folds.of
@@ -184,6 +192,7 @@ class Ladder:
             self._climb_rung(rung)
         if self._best is None:  # no encoder of images is at hand
             self._climb_rung("scratch")
+        self._end = math.inf
         result = self._confirmed()
         self._write()
         return resolved(settings_of(result))
@@ -224,6 +233,8 @@ class Ladder:
                     self._measure(candidate, config, record)
                 else:
                     record.better = self._best is None
+            except EndedEarlyError as error:
+                record.reason = str(error)
             except ValueError as error:
                 if candidate.rung == "encoder":
                     raise
@@ -241,9 +252,10 @@ class Ladder:
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
         """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
         folds = self._divided(self.load(config))
+        left = 60 * self._minutes - self.record.seconds
+        self._end = math.inf if self._best is None else time.perf_counter() + left
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
-            left = 60 * self._minutes - self.record.seconds
             if seconds > left:
                 record.reason = (
                     f"Not tried: it takes about {seconds / 60:.1f} minutes, and {max(0.0, left / 60):.1f} of "
@@ -272,12 +284,35 @@ class Ladder:
             known = evaluation_sample(splits.train, sample, seed=seed)
             splits = replace(splits, train=known, evaluation=queries)
         if config.training.steps:
-            network = trained_on(config, splits, splits.train, "step")
+            network = self._trained(config, splits, record)
             splits = with_features(config, splits, network)
             record.parameters = network.num_parameters
         else:
             network, splits = begun(config, splits)
         return make_selection(config.choosing, config.evaluation, splits, seed=config.seed).scores(network)
+
+    def _trained(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Embedder:
+        """The network of a candidate, trained.
+
+        Raises:
+            EndedEarlyError: if it takes longer than was estimated and the minutes are over, or if a pretrained network
+                will collapse, by the forecast of its first steps.
+        """
+        steps = config.training.num_steps
+        monitor = CollapseMonitor(every=1, steps=steps)
+
+        def check(step: int) -> None:
+            if record.rung == "fine-tuning" and step == FORECAST and step < steps and self._end < math.inf:
+                forecast = monitor.forecast()
+                if forecast is not None and forecast.outlook == "likely":
+                    raise EndedEarlyError(f"Ended after {step} of {steps} steps. {forecast.sentence}")
+            if step < steps and time.perf_counter() > self._end:
+                raise EndedEarlyError(
+                    f"Ended after {step} of {steps} steps: the {self._minutes:g} minutes are over, as it took longer "
+                    "than its first steps let expect; --minutes gives more."
+                )
+
+        return trained_on(config, splits, splits.train, "step", monitor=monitor, after_step=check)
 
     def _divided(self, splits: Splits) -> list[Splits]:
         """The data without each fold, which is the only split that is evaluated."""
