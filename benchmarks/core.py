@@ -188,6 +188,7 @@ NAMED = [
     Case("batch-hard", "triplet", "hard", "hard"),
     Case("EPSHN", "triplet", "easy", "semihard-hardest"),
     Case("semi-hard", "triplet", "all", "semihard"),
+    Case("all semi-hard", "triplet", "all", "all-semihard"),
     Case("easy x semi-hard", "triplet", "easy", "semihard"),
     Case("all triplets", "triplet", "all", "all"),
     Case("violating", "triplet", "all", "violating"),
@@ -308,6 +309,7 @@ def peers() -> dict[str, Peer]:
             triplet_bytes,
             "takes every negative of the band; here one is drawn for each positive",
         ),
+        "all semi-hard": Peer(triplets(band("semihard")), triplet_bytes),
         "all triplets": Peer(triplets(None), triplet_bytes),
         "violating": Peer(
             triplets(band("all")), triplet_bytes, "takes every violating negative; here one is drawn for each positive"
@@ -537,7 +539,7 @@ PEER_GOAL_SHAPE = GOAL_SHAPE | {"anchors": 1024}
 MEMORY_GOAL_SHAPE = {"anchors": 32_768, "dimension": 128}
 SMALL = (64, 512)
 SPEEDUPS = {
-    100: {"semi-hard", "all triplets", "distance-weighted margin"},
+    100: {"semi-hard", "all semi-hard", "all triplets", "distance-weighted margin"},
     5: {"EPHN", "batch-hard", "contrastive"},
     10: {"multi-similarity"},
 }

@@ -59,6 +59,8 @@ def negative_selector(rule: Rule) -> trivet.mining.NegativeSelector:
         return make()
     if rule.name == "semihard-hardest":
         return make(k=rule.k, otherwise=rule.otherwise)
+    if reference.is_band(rule):
+        return make(margin=rule.margin)
     if rule.name in ("semihard", "violating"):
         return make(k=rule.k, margin=rule.margin, otherwise=rule.otherwise)
     if rule.name == "distance-weighted":

@@ -332,6 +332,10 @@ def ruled_negatives(problem: Problem, a: int, p: int | None, rule: Rule) -> list
     negatives = problem.negatives(a)
     if rule.name == "easy":
         return farthest_items(problem, a, negatives, rule.k)
+    if is_band(rule):
+        assert p is not None
+        assert rule.margin is not None
+        return negative_candidates(problem, a, p, rule.name.removeprefix("all-"), rule.margin)
     if rule.name == "semihard-hardest":
         assert p is not None
         beyond = [n for n in negatives if problem.d(a, n) > problem.d(a, p)]
@@ -357,6 +361,11 @@ def candidates(problem: Problem, a: int, p: int, rule: Rule, margin: float) -> l
 
 def measure_of_unit(problem: Problem, a: int, j: int) -> float:
     return measure(problem.anchors[a], problem.references[j], "euclidean")
+
+
+def is_band(rule: Rule) -> bool:
+    """Whether a rule gives a set of negatives for each positive."""
+    return rule.name in ("all-semihard", "all-violating")
 
 
 def is_set(rule: Rule) -> bool:
@@ -392,7 +401,7 @@ def sets_of(problem: Problem, a: int, positives: Rule, negatives: Rule) -> tuple
     if is_set(negatives):
         return pairs_of(problem, a, positives, negatives)
     tuples = tuples_of(problem, a, positives, negatives)
-    return list(dict.fromkeys(p for p, _ in tuples)), list(dict.fromkeys(n for _, n in tuples))
+    return list(dict.fromkeys(p for p, _ in tuples)), sorted({n for _, n in tuples})
 
 
 def triplets_of(problem: Problem, positives: Rule, negatives: Rule) -> list[tuple[int, int, int]]:
@@ -486,13 +495,13 @@ def pair_terms(
     """Terms of pulls and pushes, functions of anchor and distance; `joined` makes a tuple's two one term."""
     terms = []
     for a in range(len(problem.anchors)):
-        if is_set(negatives):
-            near, far = pairs_of(problem, a, positives, negatives)
+        if is_set(negatives) or is_band(negatives):
+            near, far = sets_of(problem, a, positives, negatives)
         else:
             tuples = tuples_of(problem, a, positives, negatives)
             near, far = [p for p, _ in tuples], [n for _, n in tuples]
         pulls, pushes = [pull(a, problem.d(a, p)) for p in near], [push(a, problem.d(a, n)) for n in far]
-        if joined and not is_set(negatives):
+        if joined and not (is_set(negatives) or is_band(negatives)):
             terms += [Term(a, (x, y), x, (y,)) for x, y in zip(pulls, pushes, strict=True)]
         else:
             terms += [Term(a, (x,), x) for x in pulls] + [Term(a, (y,)) for y in pushes]
@@ -515,7 +524,7 @@ def multi_similarity_terms(
 
 
 def n_pair_terms(problem: Problem, positives: Rule, negatives: Rule, temperature: float) -> list[Term]:
-    sets = [pairs_of(problem, a, positives, negatives) for a in range(len(problem.anchors))]
+    sets = [sets_of(problem, a, positives, negatives) for a in range(len(problem.anchors))]
     return [
         Term(a, (n_pair(problem, a, p, far, temperature),), pull=-problem.s(a, p))
         for a, (near, far) in enumerate(sets)

@@ -228,6 +228,10 @@ NEGATIVES = {
     "all": Rule("all"),
     "multi-similarity": Rule("multi-similarity"),
     "multi-similarity, chosen": Rule("multi-similarity", epsilon=0.25, against_chosen=True),
+    "all-semihard": Rule("all-semihard", margin=0.25),
+    "all-semihard, wide": Rule("all-semihard", margin=1.0),
+    "all-semihard, empty": Rule("all-semihard", margin=0.0),
+    "all-violating": Rule("all-violating", margin=0.25),
 }
 
 
@@ -237,9 +241,13 @@ def unit_only(*rules: Rule) -> bool:
     )
 
 
+def several_negatives(rule: Rule) -> bool:
+    return reference.is_set(rule) or reference.is_band(rule)
+
+
 def possible(positives: Rule, negatives: Rule) -> bool:
     """A semi-hard positive needs one negative, of the anchor or of each positive."""
-    return positives.name != "semihard" or (negatives.k == 1 and not reference.is_set(negatives))
+    return positives.name != "semihard" or (negatives.k == 1 and not several_negatives(negatives))
 
 
 def mined(sample: Sample, positives: Rule, negatives: Rule, dtype: torch.dtype = torch.float64, **options: object):
@@ -368,8 +376,12 @@ def check_joint_draws(
 
 VARIANTS = ("triplet", "soft triplet")
 STRATEGIES = [pair for pair in itertools.product(POSITIVES.values(), NEGATIVES.values()) if possible(*pair)]
-OF_SETS = [(rule, other) for rule, other in STRATEGIES if reference.is_set(other)]
-OF_ALL_PAIRS = [(rule, other) for rule, other in OF_SETS if rule.name in ("all", "multi-similarity")]
+OF_SETS = [(rule, other) for rule, other in STRATEGIES if several_negatives(other)]
+OF_ALL_PAIRS = [
+    (rule, other)
+    for rule, other in OF_SETS
+    if rule.name in ("all", "multi-similarity") and not reference.is_band(other)
+]
 
 
 @st.composite
@@ -465,10 +477,10 @@ def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_si
     loss = DEFINED[name].make(setting)
     own = evaluate(loss, sample, None)
     terms = loss.last.terms
-    is_set = reference.is_set(setting.negatives)
-    if is_set:
+    is_set, is_band = reference.is_set(setting.negatives), reference.is_band(setting.negatives)
+    if is_set or (is_band and DEFINED[name].pairs):
         problem = sample.problem(setting.distance)
-        sets = [reference.pairs_of(problem, a, setting.positives, setting.negatives) for a in range(len(sample.rows))]
+        sets = [reference.sets_of(problem, a, setting.positives, setting.negatives) for a in range(len(sample.rows))]
         pulls = [(a, p) for a, (near, _) in enumerate(sets) for p in near]
         pushes = [(a, n) for a, (_, far) in enumerate(sets) for n in far]
         indices = [
@@ -485,7 +497,7 @@ def test_given_indices_are_the_strategy(name: str, data: st.DataObject, block_si
         )
         assert sorted(zip(*(c.tolist() for c in found[:2]), strict=True)) == sorted(pulls)
         assert list(zip(*(c.tolist() for c in found[2:]), strict=True)) == pushes
-    if not is_set or (not DEFINED[name].pairs and setting.reduction != "objective"):
+    if not (is_set or is_band) or (not DEFINED[name].pairs and setting.reduction != "objective"):
         triplets = trivet.mine(
             **sample.tensors(),
             positives=positive_selector(setting.positives),
@@ -527,7 +539,7 @@ def test_a_loss_against_proxies_is_its_definition(
 ONE_EACH = [
     pair
     for pair in STRATEGIES
-    if pair[0].name != "all" and pair[0].k == pair[1].k == 1 and not reference.is_set(pair[1])
+    if pair[0].name != "all" and pair[0].k == pair[1].k == 1 and not several_negatives(pair[1])
 ]
 ONE_EACH = [pair for pair in ONE_EACH if pair[0].name != "multi-similarity"]
 # Where neither choice depends on the other, an anchor that finds no triplet finds none later either, as less is left.

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from trivet.distances import exact_order
 from trivet.distances.exact_order import CHUNK, FewRanges, Ranges, below, nearest_few, weighted
+from trivet.mining.negatives import _ranked_bands
 
 WIDTHS = [1, 2, 63, 64, 65, 128, 129, 200, 1000]
 DTYPES = [torch.float32, torch.float64]
@@ -83,6 +85,25 @@ def test_ranges(width: int, dtype: torch.dtype, lower: bool) -> None:
             for column, wanted in zip(columns, row, strict=True):
                 assert 0 <= column < max(width, CHUNK * -(-width // CHUNK))
                 assert rank >= len(wanted) or column == wanted[rank]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("count", ["at once", "in blocks", "by ranks"])
+def test_band_counts(count: str, lower: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = grid(65)
+    generator = torch.Generator().manual_seed(2)
+    low = torch.randint(-2, 5, (len(values), 4), generator=generator).float()
+    high = low + torch.randint(-1, 4, low.shape, generator=generator)  # below low, too
+    high[1], high[2, 0] = -math.inf, math.inf
+    if count == "in blocks":
+        monkeypatch.setattr(exact_order, "AT_ONCE", 200)  # three rows
+    counted = _ranked_bands if count == "by ranks" else exact_order.band_counts
+    counts, holders = counted(values, low if lower else None, high)
+    assert float(counts.max()) > 10
+    for row, lows, highs, numbers, held in zip(*map(Tensor.tolist, (values, low, high, counts, holders)), strict=True):
+        bands = [inside(row, begin if lower else None, end) for begin, end in zip(lows, highs, strict=True)]
+        assert numbers == [len(band) for band in bands]
+        assert held == [sum(column in band for band in bands) for column, _ in enumerate(row)]
 
 
 def test_ranges_of_neighbouring_numbers() -> None:

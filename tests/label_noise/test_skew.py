@@ -164,7 +164,7 @@ def picked(loss: trivet.EmbeddingLoss, truth: torch.Tensor | None = None) -> Pic
 
 
 @pytest.mark.parametrize("positives", ["easy", "hard", "random", "all"])
-@pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "violating", "semihard-hardest"])
+@pytest.mark.parametrize("negatives", ["hard", "random", "semihard", "violating", "semihard-hardest", "all-semihard"])
 def test_a_loss_picks_what_it_was_evaluated_on(positives: Any, negatives: Any) -> None:
     rows, labels, truth = batch()
     loss = trivet.TripletLoss(
@@ -207,7 +207,10 @@ def test_an_unhinged_loss_picks_all_alike() -> None:
     assert found.relative == pytest.approx([1] * RANK_BINS)
 
 
-@pytest.mark.parametrize(("positives", "negatives"), [("all", "hard"), ("random", "distance-weighted"), ("all", "all")])
+@pytest.mark.parametrize(
+    ("positives", "negatives"),
+    [("all", "hard"), ("random", "distance-weighted"), ("all", "all")],
+)
 def test_the_margin_loss_is_counted_by_distance(positives: Any, negatives: Any) -> None:
     rows, labels, _ = batch()
     options = {"positives": positives, "negatives": negatives, "margin": 0.2}

@@ -21,6 +21,7 @@ from trivet import (
 from trivet.distances import Products, device
 from trivet.losses.set_sums import stable_softplus
 from trivet.mining import (
+    AllSemihardNegatives,
     EasyNegative,
     HardNegative,
     MultiSimilarityNegatives,
@@ -77,6 +78,8 @@ def test_choices_among_copies_are_the_same_in_blocks_of_any_size(negatives: str)
     ("make", "options"),
     [
         (TripletLoss, {"margin": 0.0, "positives": "all", "negatives": "all"}),
+        (TripletLoss, {"positives": "all", "negatives": "all-semihard", "margin": 1.0}),
+        (TripletLoss, {"positives": "all", "negatives": "all-semihard", "margin": 1.0, "reduction": "max"}),
         (TripletLoss, {"positives": "all", "negatives": "all", "reduction": "max"}),
         (TripletLoss, {"positives": "all", "negatives": "all", "trim": 0.3}),
         (ContrastiveLoss, {"margin": 2.0, "normalize": True, "trim": 0.3}),
@@ -84,7 +87,7 @@ def test_choices_among_copies_are_the_same_in_blocks_of_any_size(negatives: str)
         (MultiSimilarityLoss, {"positives": "multi-similarity", "negatives": MultiSimilarityNegatives(epsilon=0.0)}),
         (SelectivelyContrastiveLoss, {"positives": "all", "negatives": "all"}),
     ],
-    ids=["hinge", "max", "trim", "trimmed pairs", "margin", "mined sets", "cases"],
+    ids=["hinge", "band", "max of bands", "max", "trim", "trimmed pairs", "margin", "mined sets", "cases"],
 )
 def test_sets_of_copies_are_the_same_in_blocks_of_any_size(
     make: type[EmbeddingLoss], options: dict[str, object]
@@ -113,7 +116,11 @@ def test_a_negative_at_the_distance_of_the_positive_does_not_lie_beyond_it(size:
     rows = torch.randn(size // 3, 5, generator=torch.Generator().manual_seed(2)).repeat(3, 1) + 3
     anchors, labels = torch.arange(size // 3), torch.arange(size) // (size // 3)
     labels[-size // 3 :] = 0  # two copies of each row in class 0, one in class 1
-    for rule in (SemihardHardestNegative(), SemihardNegative(margin=0.5, otherwise="drop")):
+    for rule in (
+        SemihardHardestNegative(),
+        SemihardNegative(margin=0.5, otherwise="drop"),
+        AllSemihardNegatives(margin=0.5),
+    ):
         found = mine(rows, labels, positives="hard", negatives=rule)
         exact = (rows[found.anchor] - rows[found.positive]).square().sum(1)
         assert len(found.anchor) == 0 or bool(

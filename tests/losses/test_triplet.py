@@ -42,6 +42,59 @@ def test_the_margin_is_left_to_the_bands() -> None:
     assert far(rows, labels).item() == near(rows, labels).item()
 
 
+def copies_between_classes() -> tuple[Tensor, Tensor, reference.Problem]:
+    """Rows with positives at several distances, of which some have copies among the negatives."""
+    rows = torch.randn(24, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows[12:18] = rows[:6]
+    labels = torch.arange(24) % 4
+    labels[12:18] = (labels[:6] + 1) % 4
+    return rows, labels, reference.batch(rows.tolist(), labels.tolist(), "euclidean")
+
+
+@pytest.mark.parametrize("band", ["semihard", "violating"])
+@pytest.mark.parametrize("width", [None, 0.1, 0.6])
+@pytest.mark.parametrize("block_size", sampled([None, 1, 5], 2))
+def test_all_of_a_band_are_the_triplets_of_the_definition(
+    band: str, width: float | None, block_size: int | None
+) -> None:
+    rows, labels, problem = copies_between_classes()
+    rows.requires_grad_()
+    chosen = [
+        (a, p, n)
+        for a in range(24)
+        for p in problem.positives(a)
+        for n in reference.negative_candidates(problem, a, p, band, 0.3 if width is None else width)
+    ]
+    a, p, n = (rows[list(column)] for column in zip(*chosen, strict=True))
+    expected = ((a - p).norm(dim=1) - (a - n).norm(dim=1) + 0.3).relu().sum()
+    negatives = {"semihard": trivet.AllSemihardNegatives, "violating": trivet.AllViolatingNegatives}[band](width)
+    options = {"margin": 0.3, "distance": "euclidean", "positives": "all", "negatives": negatives}
+    for dtype, digits in ((torch.float64, 1e-11), (torch.float32, 1e-5)):
+        loss = trivet.TripletLoss(**options, reduction="sum", block_size=block_size)
+        value = loss(rows.to(dtype), labels)
+        assert value.item() == pytest.approx(expected.item(), rel=digits)
+        gradients = [torch.autograd.grad(total, rows, retain_graph=True)[0] for total in (value, expected)]
+        torch.testing.assert_close(*gradients, rtol=digits, atol=digits)
+        assert loss.last is not None
+        assert loss.last.terms == len(chosen)
+        if band == "semihard":
+            assert loss.last.hard_fraction == 0
+            assert loss.last.active_fraction == (pytest.approx(1) if width != 0.6 else pytest.approx(0.5, abs=0.4))
+
+
+def test_a_loss_of_pairs_takes_each_item_of_the_bands_once() -> None:
+    rows, labels, problem = copies_between_classes()
+    narrow = trivet.AllSemihardNegatives(margin=0.1)
+    loss = trivet.ContrastiveLoss(margin=2.0, distance="euclidean", negatives=narrow, reduction="sum")
+    near, far = [], []
+    for a in range(24):
+        bands = {p: reference.negative_candidates(problem, a, p, "semihard", 0.1) for p in problem.positives(a)}
+        near += [problem.d(a, p) for p, band in bands.items() if band]
+        far += [max(0.0, 2.0 - problem.d(a, n)) for n in set().union(*bands.values())]
+    assert 0 < len(near) < sum(len(problem.positives(a)) for a in range(24))
+    assert loss(rows, labels).item() == pytest.approx(math.fsum(near) + math.fsum(far), rel=1e-12)
+
+
 def hardest(rows: Tensor, triplets: Sequence[tuple[int, int, int]], margin: float) -> Tensor:
     """Of squared distances; amax shares its gradient among those that tie."""
     values = [(rows[a] - rows[p]).square().sum() - (rows[a] - rows[n]).square().sum() for a, p, n in triplets]

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 import trivet
 from trivet.losses import LOSSES
 from trivet.mining import (
+    AllSemihardNegatives,
     DistanceWeighted,
     EasyPositive,
     HardNegative,
@@ -234,6 +235,7 @@ SINGLE = ["easy", "hard", "semihard-hardest"]
 SETS = ["multi-similarity", "all"]
 STRATEGIES = [
     *({"positives": p, "negatives": n} for p in ["easy", "hard", "all", "multi-similarity"] for n in [*SINGLE, *SETS]),
+    {"positives": "all", "negatives": AllSemihardNegatives(margin=1.5)},
     {"positives": "semihard", "negatives": "easy"},
     {"positives": "semihard", "negatives": "hard"},
 ]

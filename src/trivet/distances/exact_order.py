@@ -259,6 +259,33 @@ class Ranges:
         return (chunk[:, :, 0] * CHUNK + passed.sum(dim=2)).clamp_max(self._size - 1)
 
 
+def band_counts(values: Tensor, low: Tensor | None, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of `values (B, M)` in the open interval of each slot, `(B, S)`, and of intervals around each, `(B, M)`.
+
+    As floats; `low` and `high (B, S)` are the ends, without `low` there is no lower one.
+    """
+    slots, (size, columns) = high.shape[1], values.shape
+    if slots * values.numel() <= AT_ONCE:
+        inside = values[:, None] < high[:, :, None]  # (B, S, M)
+        if low is not None:
+            inside &= values[:, None] > low[:, :, None]
+        return inside.sum(dim=2, dtype=values.dtype), inside.sum(dim=1, dtype=values.dtype)
+    counts, holders = torch.empty_like(high), torch.empty_like(values)
+    rows = max(1, AT_ONCE // columns)
+    above, below = (torch.empty_like(values[:rows]) for _ in range(2))
+    for first in range(0, size, rows):
+        some = slice(first, first + rows)
+        block, number = values[some], holders[some].zero_()
+        inside = below[: len(block)]
+        for slot in range(slots):
+            torch.lt(block, high[some, slot : slot + 1], out=inside)
+            if low is not None:
+                inside *= torch.gt(block, low[some, slot : slot + 1], out=above[: len(block)])
+            torch.sum(inside, dim=1, out=counts[some, slot])
+            number += inside
+    return counts, holders
+
+
 def weighted(weights: Tensor, uniform: Tensor) -> Tensor:
     """Columns `(B, S)` drawn with probability proportional to `weights (B, M)`, one for each of `uniform (B, S)`.
 

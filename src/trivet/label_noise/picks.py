@@ -88,9 +88,9 @@ def loss_picks(
                     if loss.term == "pair"
                     else rows.at_positives(torch.full_like(to_positive, torch.inf), -torch.inf)
                 )
-            limits = reach.detach().sort(dim=1).values
-            open_hinges = limits.shape[1] - torch.searchsorted(limits, rows.to_negative, right=True)
-            picked = active = open_hinges.where(rows.negative_chosen, 0).double()
+            chosen = rows.negative_chosen[:, None] if loss.term == "pair" else rows.triplet_chosen
+            open_hinges = (rows.to_negative[:, None] < reach[:, :, None]) & chosen
+            picked = active = open_hinges.sum(dim=1).double()
         wrong = None
         if true_labels is not None:
             truth = as_classes(true_labels, count=count, name="true_labels").to(picked.device)

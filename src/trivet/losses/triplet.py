@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from trivet.distances import Distance
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossSum, LossTerms, Reduction, loss_options
-from trivet.losses.set_sums import hinge_sum, softplus_sum, stable_softplus
+from trivet.losses.set_sums import band_sum, hinge_sum, softplus_sum, stable_softplus
 from trivet.losses.triplet_terms import triplet_total
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.runtime.arguments import AT_LEAST_ZERO, check_name
@@ -85,34 +85,42 @@ class TripletLoss(EmbeddingLoss):
                 f"soft_margin needs soft = True: got {self.soft_margin} without; the hinge has its own, `margin`."
             )
         anchored = self.variant == "an"
-        self.nearest_is_hardest, self.third_side = anchored, not anchored
+        self.nearest_is_hardest, self.third_side = anchored and not self.strategy.negatives.selects_band, not anchored
         self.sums_sets = anchored and self.reduction != "objective"
         if anchored and not self.soft:
             self.negative_weight = "within-reach"
+
+    @property
+    def sums_bands(self) -> bool:
+        """Return whether every hinge of a band is open, so that the sum is one of distances."""
+        width = getattr(self.strategy.negatives, "margin", None)
+        return not self.soft and (width is None or width <= self.margin)
 
     def formula(self, block: BlockView) -> LossTerms:
         """A term for each chosen triplet; against a set of negatives for each positive and negative, `(B, S * M)`.
 
         The objective counts the anchor as one more of its positives, at distance 0.
         """
-        to_positive, chosen, with_self = block.to_positive, block.positive_chosen, self.reduction == "objective"
+        to_positive, with_self = block.to_positive, self.reduction == "objective"
         if not (block.paired or self.soft):
             reach = self._reach(block)
             block.settle(pad(reach, (0, 1), value=self.margin) if with_self else reach)
         to_negative = block.positive_to_negative if self.third_side else block.to_negative
         if block.paired:
             values = self._values(to_positive - to_negative)
-            return LossTerms(values, chosen, pull=to_positive, all_chosen=block.all_chosen)
+            return LossTerms(values, block.positive_chosen, pull=to_positive, all_chosen=block.all_chosen)
         if not self.third_side:
             to_negative = to_negative[:, None]  # (B, 1, M)
+        chosen = block.triplet_chosen
         if with_self:
-            to_positive, chosen = pad(to_positive, (0, 1)), pad(chosen, (0, 1), value=True)
+            to_positive = pad(to_positive, (0, 1))
+            chosen = torch.cat([chosen, block.negative_chosen[:, None]], dim=1)
             if self.third_side:  # of the anchor as its own positive
                 to_negative = torch.cat([to_negative, block.to_negative[:, None]], dim=1)
         values = self._values(to_positive[:, :, None] - to_negative)  # (B, S, M)
         return LossTerms(
             values.flatten(1),
-            (chosen[:, :, None] & block.negative_chosen[:, None]).flatten(1),
+            chosen.flatten(1),
             pull=to_positive[:, :, None].expand_as(values).flatten(1),
         )
 
@@ -121,6 +129,9 @@ class TripletLoss(EmbeddingLoss):
         if self.soft:
             thresholds = block.at_positives(block.to_positive + self.soft_margin, -torch.inf)  # (B, S)
             return triplet_total(block, softplus_sum(thresholds, block.to_negative))
+        if (bands := block.bands) is not None:
+            total = band_sum(self._reach(block), block.to_negative, bands)
+            return LossSum(total, bands.counts.sum(dim=1).long(), active=None, anchors=len(block.labels))
         return triplet_total(block, *hinge_sum(block.settle(self._reach(block)), block.to_negative))
 
     def _reach(self, block: BlockView) -> Tensor:

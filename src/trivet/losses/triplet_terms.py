@@ -42,8 +42,7 @@ def chosen_triplets(block: BlockView) -> tuple[Tensor, Tensor, Tensor]:
     if block.paired:
         return block.to_positive, block.to_negative, block.positive_chosen
     to_negative = block.to_negative.where(block.negative_chosen, 0)
-    chosen = block.positive_chosen[:, :, None] & block.negative_chosen[:, None]
-    return block.to_positive[:, :, None], to_negative[:, None], chosen
+    return block.to_positive[:, :, None], to_negative[:, None], block.triplet_chosen
 
 
 def flat_terms(

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from trivet.distances import device, exact_order, squared_beyond
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.selected_set import SelectedItems, SelectedSet, Selector, nothing
+from trivet.mining.selected_set import Bands, SelectedItems, SelectedSet, Selector, nothing
 from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, check_name, nearest
 
 __all__ = [
     "AllNegatives",
+    "AllSemihardNegatives",
+    "AllViolatingNegatives",
     "DistanceWeighted",
     "EasyNegative",
     "HardNegative",
@@ -39,6 +41,8 @@ NegativeName = Literal[
     "distance-weighted",
     "multi-similarity",
     "all",
+    "all-semihard",
+    "all-violating",
 ]
 NEVER = 1e30  # minus the logarithm of a weight of what may not be drawn
 Otherwise = Literal["random", "farthest", "drop"]
@@ -52,10 +56,12 @@ class NegativeSelector(Selector):
     Attributes:
         selects_set: whether it gives a whole set of negatives per anchor (`SelectedSet`) rather than k for each
             positive.
+        selects_band: whether it is a set for each positive.
         needs_positive: whether the choice depends on the positive.
     """
 
     selects_set: ClassVar[bool] = False
+    selects_band: ClassVar[bool] = False
     needs_positive: ClassVar[bool] = False
 
     @abstractmethod
@@ -302,6 +308,51 @@ class AllNegatives(NegativeSelector):
         return SelectedSet(None, block.negative_count)
 
 
+@dataclass(frozen=True)
+class AllViolatingNegatives(NegativeSelector):
+    """Every negative with d_an < d_ap + margin, harder than the positive or not: all that `ViolatingNegative` draws of.
+
+    Args:
+        margin: in the loss's distance; None takes the loss's margin.
+    """
+
+    margin: float | None = field(default=None, metadata=AT_LEAST_ZERO)
+    selects_set = True
+    selects_band = True
+    needs_positive = True
+
+    def choose(self, block: DistanceBlock, positives: SelectedItems, uniform: Tensor) -> SelectedSet:
+        to_positive = block.squared_to(positives.index)
+        high = _beyond(block, to_positive, self.margin)
+        high = high if positives.all_chosen else high.masked_fill(~positives.chosen, -torch.inf)
+        low = self._low(to_positive)
+        block.settle_negatives(high if low is None else torch.cat([low, high], dim=1))
+        if high.shape[1] > MOST_COUNTED:
+            counts, holders = _ranked_bands(block.to_negatives, low, high)
+        else:
+            counts, holders = exact_order.band_counts(block.to_negatives, low, high)
+        chosen = holders.clamp_max(1)
+        count = chosen.sum(dim=1, keepdim=True).long()
+        return SelectedSet(chosen.reciprocal_().sub_(1), count, Bands(low, high, counts, holders))
+
+    def _low(self, to_positive: Tensor) -> Tensor | None:
+        return None
+
+
+@dataclass(frozen=True)
+class AllSemihardNegatives(AllViolatingNegatives):
+    """Every negative of the band d_ap < d_an < d_ap + margin, both strict: all that `SemihardNegative` draws of.
+
+    With all positives, `TripletMarginMiner(type_of_triplets="semihard")` of pytorch-metric-learning.
+
+    Args:
+        margin: width of the band in the loss's distance; None takes the loss's margin.
+    """
+
+    def _low(self, to_positive: Tensor) -> Tensor | None:
+        return to_positive
+
+
 NEGATIVES: dict[str, type[NegativeSelector]] = {
     "random": RandomNegative,
     "easy": EasyNegative,
@@ -312,6 +363,8 @@ NEGATIVES: dict[str, type[NegativeSelector]] = {
     "distance-weighted": DistanceWeighted,
     "multi-similarity": MultiSimilarityNegatives,
     "all": AllNegatives,
+    "all-semihard": AllSemihardNegatives,
+    "all-violating": AllViolatingNegatives,
 }
 
 
@@ -346,6 +399,19 @@ class _Ranked:
 
     def _at(self, rank: Tensor, chosen: Tensor) -> SelectedItems:
         return SelectedItems(self._order.gather(1, rank.where(chosen, 0)), chosen)
+
+
+def _ranked_bands(values: Tensor, low: Tensor | None, high: Tensor) -> tuple[Tensor, Tensor]:
+    """As `exact_order.band_counts`, of sorted rows, where a band is a range of ranks."""
+    ranked, order = values.sort(dim=1)
+    stop = torch.searchsorted(ranked, high)
+    start = torch.zeros_like(stop) if low is None else torch.searchsorted(ranked, low, right=True)
+    counts = (stop - start).clamp_min_(0).to(values.dtype)
+    ends = values.new_zeros(
+        values.shape[0], values.shape[1] + 1
+    )  # of the bands that begin at a rank less those that end
+    ends.scatter_add_(1, start, counts.sign()).scatter_add_(1, stop, -counts.sign())
+    return counts, torch.empty_like(values).scatter_(1, order, ends.cumsum(dim=1)[:, :-1])
 
 
 def _beyond(block: DistanceBlock, to_positive: Tensor, margin: float | None) -> Tensor:

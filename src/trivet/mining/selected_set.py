@@ -49,8 +49,18 @@ class SelectedItems:
 
 
 @dataclass(frozen=True)
+class Bands:
+    """The negatives of each positive slot that lie between two distances; those of an anchor together are its set."""
+
+    low: Tensor | None  # (B, S) squared distances, exclusive; None where there is no lower end
+    high: Tensor  # (B, S) squared distances, exclusive; infinitely low for an empty slot
+    counts: Tensor  # (B, S) how many negatives lie in the band, as floats
+    holders: Tensor  # (B, M) in how many bands each reference lies, as floats
+
+
+@dataclass(frozen=True)
 class SelectedSet:
-    """A whole set of references for each of B anchors, not tied to one positive.
+    """A whole set of references for each of B anchors; with `bands` each belongs to some of the positives only.
 
     Attributes:
         penalty: `(B, M)`, 0 for the chosen and infinite for others, to be added to a distance; None for all
@@ -59,12 +69,20 @@ class SelectedSet:
 
     penalty: Tensor | None
     count: Tensor | int  # how many are chosen, `(B, 1)`, or one number if all anchors have as many
+    bands: Bands | None = None  # which of them belong to which positive; None where all belong to each
 
     def chosen(self, to_negatives: Tensor) -> Tensor:
         """Return which references are chosen, `(B, M)` bool, given `DistanceBlock.to_negatives`."""
         if self.penalty is None:
             return to_negatives < torch.inf
         return to_negatives + self.penalty < torch.inf
+
+    def of_positives(self, to_negatives: Tensor) -> Tensor:
+        """Return which references are chosen for each positive, `(B, S, M)` bool, or for all alike `(B, 1, M)`."""
+        if self.bands is None:
+            return self.chosen(to_negatives)[:, None]
+        inside = to_negatives[:, None] < self.bands.high[:, :, None]
+        return inside if self.bands.low is None else inside & (to_negatives[:, None] > self.bands.low[:, :, None])
 
 
 def nothing(shape_of: Tensor) -> SelectedItems:

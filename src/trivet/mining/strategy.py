@@ -19,7 +19,7 @@ from trivet.mining.selected_set import SelectedItems, SelectedSet, nothing
 class Selection(NamedTuple):
     """Positives and negatives chosen for a block of anchors."""
 
-    positives: SelectedItems  # (B, S); in a tuple strategy only the slots that also have a negative
+    positives: SelectedItems  # (B, S); where each has negatives of its own, only the slots that have one
     negatives: SelectedItems | SelectedSet  # one per positive slot `(B, S)`, or a set of references per anchor
 
 
@@ -82,7 +82,10 @@ class Strategy:
             positives = self.positives.choose(block, self._positive_uniforms(block, rng), None)
             slots = positives.index.shape[1]
             negatives = self.negatives.choose(block, positives, self._negative_uniforms(block, rng, slots))
-        if isinstance(negatives, SelectedItems):
+        if isinstance(negatives, SelectedSet):
+            if negatives.bands is not None:
+                positives = SelectedItems(positives.index, positives.chosen & (negatives.bands.counts > 0))
+        else:
             if self.negatives.k > 1:
                 fields = (positives.index, positives.chosen)
                 index, chosen = (each.repeat_interleave(self.negatives.k, dim=1) for each in fields)

@@ -107,7 +107,7 @@ def mine(
             row, slot = chosen.chosen.nonzero(as_tuple=True)
             negative = against.index[row, slot]
         else:
-            triples = chosen.chosen[:, :, None] & against.chosen(block.to_negatives)[:, None, :]  # (B, S, M)
+            triples = chosen.chosen[:, :, None] & against.of_positives(block.to_negatives)  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
         tuples.append((row + start, chosen.index[row, slot], negative))
     return Triplets(*_joined(tuples, 3, batch))

@@ -83,7 +83,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
 
     def _check_objective(self, terms: str, reduction: str) -> None:
         """Raise ValueError if the paper's sum over all is wanted of a strategy that does not take all."""
-        if self.reduction == "objective" and not (self.strategy.positives.pairwise and self.strategy.selects_set):
+        negatives = self.strategy.negatives
+        of_all = self.strategy.positives.pairwise and negatives.selects_set and not negatives.selects_band
+        if self.reduction == "objective" and not of_all:
             raise ValueError(
                 f"reduction = 'objective' is the sum over all {terms}: got another strategy; "
                 f"use positives='all' and negatives='all', or the reduction {reduction!r}."

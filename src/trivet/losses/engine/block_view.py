@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from trivet.losses.engine.formula_block import FormulaBlock, Gradients
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.index_tuples import IndexTuples
-from trivet.mining.selected_set import SelectedItems
+from trivet.mining.selected_set import Bands, SelectedItems
 from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import Cut
 from trivet.runtime.lazy import lazy
@@ -141,6 +141,19 @@ class BlockView:
         """Slots `(B, S)` that have a negative if paired, else references `(B, M)` that are chosen negatives."""
         negatives = self.selection.negatives
         return negatives.chosen if isinstance(negatives, SelectedItems) else negatives.chosen(self._block.to_negatives)
+
+    @property
+    def bands(self) -> Bands | None:
+        """The bands of the positives, where each has a set of negatives of its own; otherwise None."""
+        negatives = self.selection.negatives
+        return None if isinstance(negatives, SelectedItems) else negatives.bands
+
+    @property
+    def triplet_chosen(self) -> Tensor:
+        """Chosen triplets of a positive and a negative of a set, `(B, S, M)` bool; not for paired negatives."""
+        negatives = self.selection.negatives
+        assert not isinstance(negatives, SelectedItems)
+        return self.positive_chosen[:, :, None] & negatives.of_positives(self._block.to_negatives)
 
     @property
     def positive_count(self) -> Tensor | int:

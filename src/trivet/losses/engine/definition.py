@@ -111,8 +111,14 @@ class LossDefinition(ABC):
 
     @property
     def sums_only(self) -> bool:
-        """Return whether the sums over sets of negatives are all that is needed."""
-        return self.sums_sets and self.trim == 0 and self.reduction != "max"
+        """Return whether the sums over sets of negatives are all that is needed, and can be had."""
+        possible = self.sums_sets and (self.sums_bands or not self.strategy.negatives.selects_band)
+        return possible and self.trim == 0 and self.reduction != "max"
+
+    @property
+    def sums_bands(self) -> bool:
+        """Return whether `set_sum` gives the sum where each positive has a set of its own, too."""
+        return self.term == "pair"  # of which each item counts once
 
     def evaluate(self, block: BlockView) -> LossTerms | LossSum:
         """The terms of a block, or their sum where no more is needed."""

@@ -128,11 +128,12 @@ class BlockNotes(NamedTuple):
     to_negative: Tensor  # distances to the negatives, `(B, S)`, or to a set `(B, M)` that is infinite elsewhere
     negative_count: Tensor | int  # which of the former are chosen, or how many of a set, `(B, 1)` or one number
     selects_set: bool  # whether the negatives are a set
+    beyond: bool  # whether each chosen negative lies beyond its positive
 
 
 def block_notes(block: BlockView, result: LossTerms | LossSum) -> BlockNotes:
     """Collect what step statistics need of a block."""
-    negatives = block.selection.negatives
+    negatives, bands = block.selection.negatives, block.bands
     return BlockNotes(
         result.detach(),
         *block.candidates,
@@ -141,6 +142,7 @@ def block_notes(block: BlockView, result: LossTerms | LossSum) -> BlockNotes:
         block.to_negative.detach(),
         negatives.chosen if isinstance(negatives, SelectedItems) else negatives.count,
         selects_set=not isinstance(negatives, SelectedItems),
+        beyond=bands is not None and bands.low is not None,
     )
 
 
@@ -159,12 +161,13 @@ def step_counts(notes: BlockNotes) -> Tensor:
     alone, unopposed = ~notes.positive.any(dim=1), negatives[:, 0] == 0
     pulled, pushed = notes.pulled & used, (negative_count > 0) & used
     compared = pulled & (nearest < torch.inf)
+    inverted = torch.zeros_like(compared) if notes.beyond else (notes.to_positive > nearest) & compared
     numbers = StepCounts(
         anchors=torch.ones_like(used).sum(),
         used=used.sum(),
         alone=(alone & ~used[:, 0]).sum(),
         unopposed=(unopposed & ~alone & ~used[:, 0]).sum(),
-        inverted=((notes.to_positive > nearest) & compared).sum(),
+        inverted=inverted.sum(),
         compared=compared.sum(),
         to_positive=notes.to_positive.where(pulled, 0).sum(),
         positives=pulled.sum(),
