@@ -8,9 +8,9 @@ what `trivet train` does with such data, for seeds 0, 1, ...: candidates are com
 training items. Then recall@1 of what was not trained on, which chose nothing, is compared with that of the same encoder
 as it is, with the interval that the page shows, of 99 %. Whether it covers the truth on other classes is seen by 20
 random halvings of these classes: the differences on both halves are alike as often as their intervals, added as those
-of independent numbers, contain the difference of both. The draw of images, of wrong labels and of few items follows the seed; of CLINC150 and
-BANKING77 every second class is trained on, but for the case of known classes. Runs go to studies/results/ladder.jsonl
-as they end, the table to studies/results/ladder.md.
+of independent numbers, contain the difference of both. The draw of images, of wrong labels and of few items follows the
+seed; of CLINC150 and BANKING77 every second class is trained on, but for the case of known classes. Runs go to
+studies/results/ladder.jsonl as they end, the table to studies/results/ladder.md.
 """
 
 from __future__ import annotations
