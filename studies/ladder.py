@@ -110,7 +110,7 @@ def known_texts(folder: Path, seed: int) -> Values:
 
 
 def wrong_labels(folder: Path, seed: int) -> Values:
-    return table_of(new_classes("clinc150"), folder) | {"noise": {"kind": "uniform", "rate": 0.3, "seed": seed}}
+    return table_of(new_classes("clinc150"), folder) | {"noise": {"kind": "symmetric", "rate": 0.3, "seed": seed}}
 
 
 def shuffled(folder: Path, seed: int) -> Values:

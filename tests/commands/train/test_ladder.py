@@ -145,8 +145,8 @@ class Scripted(Ladder):
         return Scores(np.stack([shares, shares], axis=1), labels, {})
 
 
-def scripted(tmp_path: Path, script: Mapping[str, Mapping[str, float]]) -> Scripted:
-    path = vectors(tmp_path / "own.npz")
+def scripted(tmp_path: Path, script: Mapping[str, Mapping[str, float]], classes: int = 16) -> Scripted:
+    path = vectors(tmp_path / "own.npz", classes=classes)
     rungs = {"rungs": ["encoder", "whitening", "head"]}
     settings = LadderSettings.parse({"data": {"name": "vectors", "path": str(path)}, "ladder": rungs}, source="test")
     ladder = Scripted(settings, tmp_path, None)
@@ -164,25 +164,25 @@ def test_a_head_is_trained_longer_while_it_gains_though_whitening_is_better(tmp_
 
 
 def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -> None:
-    trained = [f"k{label:02d}" for label in range(16)]
-    first = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.5}})
+    names = [f"k{label:02d}" for label in range(32)]
+    first = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.5}}, 32)
     first.script |= {f"the vectors, head of {steps} steps": {"other": 0.5} for steps in (60, 200, 800)}
     first.climb()
     assert first.record.result == "the vectors"
     # Which classes choose is seen from outside: a class that gains moves the mean of the record, or not.
     choosing = set()
-    for name in trained:
+    for name in names:
         (tmp_path / "ladder.json").unlink()
-        one = scripted(tmp_path, {**first.script, "the vectors": {"other": 0.0, name: 1.0}})
+        one = scripted(tmp_path, {**first.script, "the vectors": {"other": 0.0, name: 1.0}}, 32)
         one.climb()
         if (one.record.candidates[0].recall or 0) > 0:
             choosing.add(name)
-    assert len(choosing) == 4  # of the 8 trained ones, of which the other half confirms
-    assert first.record.classes == 4
+    assert len(choosing) == 8  # of the 16 trained ones, of which the other half confirms
+    assert first.record.classes == 8
     for passed in (True, False):
         (tmp_path / "ladder.json").unlink()
         praised = {"other": 0.6 if passed else 0.3} | dict.fromkeys(choosing, 0.9)
-        ladder = scripted(tmp_path, {**first.script, "the vectors, whitened": praised})
+        ladder = scripted(tmp_path, {**first.script, "the vectors, whitened": praised}, 32)
         config = ladder.climb()
         assert ladder.record.best == "the vectors, whitened"
         assert ladder.record.confirmed is not None
@@ -191,6 +191,16 @@ def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -
         assert ladder.record.result == ("the vectors, whitened" if passed else "the vectors")
         says = "confirms" if passed else "does not confirm"
         assert any(says in note for note in ladder_notes(ladder.record))
+
+
+def test_few_classes_choose_by_half_of_their_items_and_confirm_by_the_others(tmp_path: Path) -> None:
+    few = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.6}})
+    few.script["the vectors, head of 60 steps"] = {"other": 0.5}
+    few.climb()
+    assert few.record.confirmed is not None
+    halves = [(few.record.items, few.record.classes), (few.record.confirmed.items, few.record.confirmed.classes)]
+    assert halves == [(48, 8), (48, 8)]  # of 8 trained classes of 12 items
+    assert few.record.result == "the vectors, whitened"
 
 
 def test_a_ladder_that_was_stopped_goes_on(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +333,15 @@ def splits_of(tmp_path: Path, **options: Any) -> Splits:
 
 @pytest.mark.parametrize(
     ("classes", "expected"),
-    [(6, None), (8, (2, 2, "classes")), (94, (2, 2, "classes")), (96, (2, 1, "classes")), (500, (8, 1, "classes"))],
+    [
+        (6, None),
+        (8, (4, 4, "classes")),
+        (30, (4, 4, "classes")),
+        (32, (2, 2, "classes")),
+        (94, (2, 2, "classes")),
+        (96, (2, 1, "classes")),
+        (500, (8, 1, "classes")),
+    ],
 )
 def test_classes_that_are_held_out(tmp_path: Path, classes: int, expected: tuple[int, int, str] | None) -> None:
     assert validation_folds(splits_of(tmp_path, classes=classes, items=2)) == expected

@@ -22,7 +22,7 @@ from trivet.datasets.dataset import hold_out_fold, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
-from trivet.metrics.folds import class_folds
+from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder, TextNetworkConfig
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
@@ -40,6 +40,7 @@ from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG
 
 MINUTES, GPU_MINUTES = 4.0, 30.0
 FEW_CLASSES = 4  # to train on, below which none can be held out
+SEVERAL = 16  # classes, from which on half of them choose, and half may be held out at a time
 ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
 VALIDATION = "validation"
@@ -58,11 +59,12 @@ def climb(
 ) -> RunRecord | None:
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
-    Each candidate is trained without a part of the training classes and measured on these; of few classes each half is
-    held out in turn. By half of the classes candidates are compared: of the encoders the one of the highest MAP@R is
-    the best; anything else must be better than it beyond doubt, see `compare_scores`, and of these again the highest is
-    the best. By the other half the best is compared with the encoder that it begins as: where its MAP@R is lower, or
-    its recall@1 beyond doubt, this encoder is the result. What is evaluated chooses nothing.
+    Each candidate is trained without a part of the training classes and measured on these; of few classes each half or
+    quarter is held out in turn. By half of the classes, of few of them half of their items, candidates are compared: of
+    the encoders the one of the highest MAP@R is the best; anything else must be better than it beyond doubt, see
+    `compare_scores`, and of these again the highest is the best. By the other half the best is compared with the
+    encoder that it begins as: where its MAP@R is lower, or its recall@1 beyond doubt, this encoder is the result. What
+    is evaluated chooses nothing.
 
     Returns:
         the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
@@ -380,7 +382,8 @@ def validation_folds(splits: Splits) -> Folds | None:
     """Folds by which candidates are compared; None where there are too few classes.
 
     Where most queries are of trained classes, a fifth of the items of each class is held out; else an eighth of 192
-    classes or more, 24 of fewer, and of fewer than 48 each half in turn.
+    classes or more, 24 of fewer, of fewer than 48 each half in turn, and of fewer than 16 each quarter, as a network
+    that is trained on half of a few classes says little about one that is trained on all.
     """
     if selection_split(splits) is not None:
         return Folds(1, 1, "classes")
@@ -389,7 +392,10 @@ def validation_folds(splits: Splits) -> Folds | None:
     classes = _classes(splits)
     if classes < FEW_CLASSES:
         return None
-    return Folds(2, 2, "classes") if classes < 2 * ENOUGH else Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
+    if classes < 2 * ENOUGH:
+        folds = 4 if classes < SEVERAL else 2
+        return Folds(folds, folds, "classes")
+    return Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
 
 
 def _without_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"]) -> Splits:
@@ -431,8 +437,11 @@ def _pooled(folds: Sequence[Scores]) -> Scores:
 
 
 def _half(scores: Scores, half: int) -> Scores:
-    """The scores of the items of one half of the classes."""
-    rows = class_folds(scores.classes, 2, seed=1)[half]
+    """The scores of the items of one half of the classes, or of one half of the items of each of few classes."""
+    if len(np.unique(scores.classes)) < SEVERAL:
+        rows = np.flatnonzero(stratified_folds(scores.classes, 2, np.random.default_rng(1)) == half)
+    else:
+        rows = class_folds(scores.classes, 2, seed=1)[half]
     return Scores(scores.values[rows], scores.classes[rows], {})
 
 
