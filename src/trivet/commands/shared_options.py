@@ -94,6 +94,12 @@ Minutes = Annotated[
     float | None,
     typer.Option(help="Time within which a training must end to be tried. Default: 4, with a GPU 30."),
 ]
+AcceptedLicence = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-licence", metavar="NAME", help="Accept that the licence of an encoder forbids commercial use."
+    ),
+]
 VECTOR_FILES = "a table with a column of vectors, .npz, .npy with a .csv beside it, a folder of shards"
 Table = Annotated[
     Path | None,

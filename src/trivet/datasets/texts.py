@@ -71,7 +71,7 @@ class TextInputs(RowInputs):
         return vectors([self.texts[row] for row in self.rows.tolist()])
 
 
-@lru_cache(maxsize=1)  # all splits have the same training texts
+@lru_cache(maxsize=1)  # which all splits have
 def _ngrams_of(texts: tuple[str, ...]) -> Callable[[Sequence[str]], np.ndarray]:
     return fit_ngrams(texts)
 
@@ -83,7 +83,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
         ValueError: if the file is broken, a row has no text or label, or the split cannot be.
     """
     splits, texts = _unencoded(config)
-    vectors = _ngrams(splits)(texts)
+    vectors = _ngram_vectors(_trained(splits), tuple(texts))
     return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
@@ -147,11 +147,17 @@ def vectors_of(config: TextsConfig, texts: Sequence[str]) -> np.ndarray:
     Raises:
         ValueError: as `texts_like`.
     """
-    return _ngrams(_unencoded(config)[0])(texts)
+    return _ngrams_of(_trained(_unencoded(config)[0]))(texts)
 
 
-def _ngrams(splits: Splits) -> Callable[[Sequence[str]], np.ndarray]:
-    return _ngrams_of(tuple(str(splits.train.show(i)) for i in range(len(splits.train))))
+@lru_cache(maxsize=1)  # a command may read a file several times
+def _ngram_vectors(trained: tuple[str, ...], texts: tuple[str, ...]) -> np.ndarray:
+    """The vectors `(N, d)` of texts by the n-grams of those that are trained on."""
+    return _ngrams_of(trained)(texts)
+
+
+def _trained(splits: Splits) -> tuple[str, ...]:
+    return tuple(str(splits.train.show(i)) for i in range(len(splits.train)))
 
 
 def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:

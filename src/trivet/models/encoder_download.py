@@ -14,6 +14,10 @@ from trivet.models.encoders import Encoder
 from trivet.models.text_folder import SKIPPED_FILES, TEXT_FILES, briefly
 
 
+class HubError(ValueError):
+    """A failure of the Hugging Face hub, or of the way to it; another time it may not fail."""
+
+
 @dataclass(frozen=True)
 class PublishedEncoder:
     """An encoder as the hub has it.
@@ -39,15 +43,15 @@ def published(encoder: Encoder, accepted: Collection[str] = ()) -> PublishedEnco
         accepted: names of encoders, or licences, whose licence may forbid commercial use.
 
     Raises:
-        ValueError: if the hub cannot be reached, the repository is gated or has no safetensors, or the licence is not
-            accepted.
+        HubError: if the hub cannot be reached.
+        ValueError: if the repository is gated or has no safetensors, or the licence is not accepted.
     """
     import huggingface_hub as hub  # here: few need it
     from huggingface_hub.errors import GatedRepoError
 
     if not encoder.repository:
         raise ValueError(f"{encoder.name} must be on the Hugging Face hub to be downloaded: {encoder.network} is not.")
-    _check_licence(encoder, encoder.licence, accepted)
+    check_licence(encoder, encoder.licence, accepted)
     try:
         details: Any = hub.model_info(encoder.repository, revision=encoder.revision or None, files_metadata=True)
         if details.gated:
@@ -58,14 +62,14 @@ def published(encoder: Encoder, accepted: Collection[str] = ()) -> PublishedEnco
             f"{encoder.repository} on the Hugging Face hub, and try again."
         ) from None
     except Exception as error:  # the hub's client raises many kinds
-        raise ValueError(
+        raise HubError(
             f"the weights of {encoder.name} must come from {encoder.repository} on the Hugging Face hub, which cannot "
             f"be read ({briefly(error)}); try again, or copy its folder of ~/.cache/huggingface/hub from a machine "
             "that has it."
         ) from None
     card = getattr(details.card_data, "license", None)
     licence = encoder.licence or (card if isinstance(card, str) else "")
-    _check_licence(encoder, licence, accepted)
+    check_licence(encoder, licence, accepted)
     siblings = [file for file in details.siblings or [] if _needed(file.rfilename, encoder)]
     if not any(file.rfilename.endswith(WEIGHTS) for file in siblings):
         raise ValueError(
@@ -80,7 +84,8 @@ def download(entry: PublishedEncoder) -> Path:
     """The folder of the weights in the hub's cache, after a download where they are not there.
 
     Raises:
-        ValueError: if the download fails, or a file is not what the hub says; then it is removed.
+        HubError: if the download fails.
+        ValueError: if a file is not what the hub says; then it is removed.
     """
     import huggingface_hub as hub
 
@@ -90,7 +95,7 @@ def download(entry: PublishedEncoder) -> Path:
             hub.snapshot_download(encoder.repository, revision=entry.revision, allow_patterns=list(entry.files))
         )
     except Exception as error:  # the hub's client raises many kinds
-        raise ValueError(
+        raise HubError(
             f"the weights of {encoder.name} could not be downloaded ({briefly(error)}); try again: what has come is "
             "not downloaded twice."
         ) from None
@@ -111,8 +116,8 @@ def download(entry: PublishedEncoder) -> Path:
     return folder
 
 
-def _check_licence(encoder: Encoder, licence: str, accepted: Collection[str]) -> None:
-    """ValueError unless the licence allows any use, or was accepted, by the encoder's name or its own."""
+def check_licence(encoder: Encoder, licence: str, accepted: Collection[str]) -> None:
+    """Raise ValueError unless the licence allows any use, or was accepted, by the encoder's name or its own."""
     if not (replace(encoder, licence=licence).commercial or encoder.name in accepted or licence in accepted):
         raise ValueError(
             f"the licence of {encoder.name}, {licence}, forbids commercial use: accept it with "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trivet.config.plugins import is_reference
 from trivet.models.backbones import read_timm_folder
 from trivet.models.config import TEXT
 from trivet.models.encoders import CATALOGUE, Encoder, EncoderKind, encoder_named
@@ -46,26 +47,36 @@ def at_hand(
     """
     files = {encoder_named(name, kind): Path(path) for name, path in (weights or {}).items()}
     ready = [_from_path(encoder, path) for encoder, path in files.items()]
-    usable = [encoder for encoder in CATALOGUE if encoder.kind == kind and encoder.commercial]
-    for encoder in usable if names is None else [encoder_named(name, kind) for name in names]:
+    for encoder in _usable(kind) if names is None else [encoder_named(name, kind) for name in names]:
         if encoder in files:
+            continue
+        if is_reference(encoder.network):
+            ready.append(EncoderAtHand(encoder, {"name": encoder.network, "embedding_dim": encoder.width}))
             continue
         folder = cached(encoder)
         if folder is not None:
             path = folder / WEIGHTS if kind == "images" else folder
             ready.append(EncoderAtHand(encoder, _settings(encoder, path)))
         elif names is not None:
+            fetch = (
+                f"download them with trivet encoders --download {typed(encoder.name)}, or "
+                if encoder.repository
+                else ""
+            )
             raise ValueError(
                 f"the weights of {encoder.name} must be on this machine: the cache of the Hugging Face hub has none; "
-                f"download them with trivet encoders --download {typed(encoder.name)}, or name a file: trivet train "
-                "--weights NAME=FILE."
+                f"{fetch}name a file: trivet train --weights {typed(encoder.name)}=FILE."
             )
     return ready
 
 
 def missing(kind: EncoderKind) -> list[Encoder]:
-    """The encoders of the catalogue of a kind whose weights are not in the hub's cache."""
-    return [encoder for encoder in CATALOGUE if encoder.kind == kind and cached(encoder) is None]
+    """The encoders of the catalogue of a kind that would be compared, if their weights were in the hub's cache."""
+    return [encoder for encoder in _usable(kind) if cached(encoder) is None]
+
+
+def _usable(kind: EncoderKind) -> list[Encoder]:
+    return [encoder for encoder in CATALOGUE if encoder.kind == kind and encoder.commercial]
 
 
 def from_folder(folder: Path, kind: EncoderKind, name: str) -> EncoderAtHand:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Literal
 
+from trivet.config.plugins import is_reference, python_object
 from trivet.models.config import TEXT, TIMM, TORCHVISION
 
 EncoderKind = Literal["images", "texts"]
@@ -21,7 +23,8 @@ class Encoder:
     Attributes:
         name: short, for options and reports.
         kind: what it embeds, "images" or "texts".
-        network: its `model.name`: "timm:NAME", or "text:" and its repository of the Hugging Face hub.
+        network: its `model.name`: "timm:NAME", "text:" and its repository of the Hugging Face hub, or "python:..." of
+            one outside Trivet.
         width: numbers of a vector; 0 where that is not known.
         licence: as its repository has it; empty where that is not known.
         trained_on: the data, in a few words.
@@ -258,11 +261,13 @@ def encoder_named(name: str, kind: EncoderKind) -> Encoder:
 
         check_backbone_name(name)
         entry = Encoder(name.removeprefix(TORCHVISION), "images", name)
+    elif entry is None and is_reference(name):
+        entry = Encoder(name, "images", name, width=_width(name))
     elif entry is None and name.startswith(TEXT):
         entry = Encoder(name.removeprefix(TEXT).rstrip("/").rpartition("/")[2], "texts", name)
     if entry is None:
         names = ", ".join(entry.name for entry in CATALOGUE if entry.kind == kind)
-        other = "timm:NAME, torchvision:NAME" if kind == "images" else "text:NAME"
+        other = "timm:NAME, torchvision:NAME, python:FILE.py:NAME" if kind == "images" else "text:NAME"
         raise ValueError(f"an encoder of {kind} must be one of {names}, {other}: got {name!r}.")
     if entry.kind != kind:
         raise ValueError(f"an encoder must take what the data are, {kind}: {name} embeds {entry.kind}; leave it out.")
@@ -292,3 +297,18 @@ def _of_timm(name: str) -> Encoder:
             "deviation of colours; give a folder that timm saved, whose config.json has them."
         )
     return Encoder(name.removeprefix(TIMM), "images", name, licence=cfg.license or "", pixels=cfg.input_size[-1])
+
+
+def _width(reference: str) -> int:
+    """The numbers of a vector of a network outside Trivet, as its class has them as default.
+
+    Raises:
+        ValueError: if it cannot be imported, or has no default.
+    """
+    known = inspect.signature(python_object(reference, kind="models")).parameters.get("embedding_dim")
+    if known is None or not isinstance(known.default, int):
+        raise ValueError(
+            f"an encoder must say how many numbers its vectors have: embedding_dim of {reference} has no default; "
+            "write embedding_dim: int = N in its constructor."
+        )
+    return known.default

@@ -22,7 +22,8 @@ class LadderConfig(Config):
     Args:
         rungs: what is tried, in this order: encoders as they are, always, whitening, two joined, a head, fine-tuning, a
             small network from scratch; fewer to save time.
-        encoders: of the pretrained encoders on this machine, the names of those to compare; by default all.
+        encoders: names of the encoders to compare, or their networks, such as "python:FILE.py:NAME"; by default all of
+            trivet encoders that are on this machine.
         weights: NAME = file or folder of weights, for encoders that trivet encoders has not downloaded.
         start: folders of checkpoints of yours, of timm, sentence-transformers or transformers, as further encoders.
         minutes: of trying, within which a training must end to be tried: more for fine-tuning; by default 4, with a GPU

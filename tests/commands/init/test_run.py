@@ -19,7 +19,8 @@ from tests import miniatures
 from tests.commands.conftest import Call
 
 from trivet.commands.init import run as init
-from trivet.commands.init.run import as_toml, propose
+from trivet.commands.init.data import detect
+from trivet.commands.init.run import Proposal, as_toml, propose
 from trivet.commands.settings.run import settings_schema
 from trivet.commands.train import candidates
 from trivet.datasets import load
@@ -38,6 +39,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRIVET_DATA", str(tmp_path / "data"))
     return tmp_path
+
+
+def proposed(path: str, labels: Sequence[str] | None = None, text: str | None = None) -> Proposal:
+    return propose(Path(path), detect(Path(path), labels, text))
 
 
 def pictures(paths: list[str]) -> None:
@@ -343,16 +348,16 @@ def test_a_schema_is_named_if_it_is_there_or_asked_for(run_command: Call) -> Non
 
 
 def test_named_labels_take_the_place_of_guesses() -> None:
-    assert propose(Path(npz()), labels=["group"]).values["data"]["levels"] == ["group"]
-    values = propose(Path(texts()), labels=["unlike"], text="utterance").values["data"]
+    assert proposed(npz(), ["group"]).values["data"]["levels"] == ["group"]
+    values = proposed(texts(), ["unlike"], "utterance").values["data"]
     assert (values["levels"], values["split"]) == (["unlike"], "in-class")
-    values = propose(Path(nested()) / "around", labels=["make", "model"]).values["data"]
+    values = proposed(f"{nested()}/around", ["make", "model"]).values["data"]
     assert (values["levels"], values["level"]) == (["make", "model"], "model")
 
 
 def test_the_encoders_that_will_be_compared_are_named(run_command: Call) -> None:
     path = folder_of_classes()
-    assert "No pretrained encoder is on this machine. trivet encoders --download" in propose(Path(path)).findings[-1]
+    assert "No pretrained encoder is on this machine. trivet encoders --download" in proposed(path).findings[-1]
     Path("dino.pt").touch()
     code, out, _ = run_command("init", path, "--weights", "dinov2-vits14=dino.pt", "--minutes", "2.5")
     assert (code, "Encoders to compare: dinov2-vits14." in out) == (0, True)
@@ -365,14 +370,14 @@ def test_copies_and_columns_that_say_the_same_are_seen() -> None:
     made = vectors()
     made["embeddings"][5] = made["embeddings"][2]
     np.savez("named.npz", **made, number=np.repeat(np.arange(24), 4))
-    proposal = propose(Path("named.npz"))
+    proposal = proposed("named.npz")
     assert "Copies of other vectors, number for number: 1 of 96." in proposal.findings
     assert any(note.startswith("A copy is found first") for note in proposal.findings)
     assert proposal.values["data"]["levels"] == ["group", "kind"]
     pictures(["photos/a/0.png", "photos/a/1.png"])
     for one in "bcd":
         pictures([f"photos/{one}/0.png", f"photos/{one}/1.png"])
-    assert "Copies of other images, byte for byte: 6." in propose(Path("photos")).findings
+    assert "Copies of other images, byte for byte: 6." in proposed("photos").findings
 
 
 @pytest.mark.parametrize("value", ['a "b"\n\x7f\\', 3e-5, 1, True, ["a", "b"], [40, 20], {"class x": 2}, "é"])
@@ -385,7 +390,7 @@ def test_values_read_back(value: Any) -> None:
 def test_names_with_line_breaks_stay_in_their_comment() -> None:
     Path("odd").mkdir()
     pictures([f"odd/a\nseed = 3\x1b/{c}/{i}.png" for c in "abcdefgh" for i in range(2)])
-    proposal = propose(Path("odd/a\nseed = 3\x1b"))
+    proposal = proposed("odd/a\nseed = 3\x1b")
     text = init.as_text(proposal, Path("odd/a\nseed = 3\x1b"), Path("trivet.toml"), None)
     values = tomllib.loads(text)
     assert (values["seed"], values["data"]["root"]) == (0, "odd/a\nseed = 3\x1b")

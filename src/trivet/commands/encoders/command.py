@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trivet.commands.printing import echo, print_json, print_text
-from trivet.commands.shared_options import Json
+from trivet.commands.shared_options import AcceptedLicence, Json
 from trivet.runtime.progress import show_progress
 
 
@@ -20,18 +20,15 @@ def encoders(
             "text:OWNER/NAME. May be repeated.",
         ),
     ] = None,
-    accept_licence: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Accept that the licence of an encoder forbids commercial use."),
-    ] = None,
+    accept_licence: AcceptedLicence = None,
     json: Json = False,
 ) -> int:
     """List the pretrained encoders that training can begin from, and which of them are on this machine."""
     with show_progress("looking for encoders"):
-        from trivet.commands.encoders.run import downloaded, listed  # here: they load the training stack
+        from trivet.commands.encoders.run import any_encoder, downloaded, listed  # here: they load the training stack
 
     if download:
-        rows = [downloaded(name, accept_licence or ()) for name in download]
+        rows = [downloaded(any_encoder(name), accept_licence or ()) for name in download]
         if json:
             print_json({"downloaded": rows})
         else:

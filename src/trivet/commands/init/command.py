@@ -72,18 +72,12 @@ def init(
     check_written(context, recognised={"output": begins(INIT_START.encode())})
     default_schema = output.parent / SCHEMA
     with show_progress("looking at the data"):
-        from trivet.commands.init.run import as_toml, propose, write_settings  # here: it loads the training stack
+        from trivet.commands.init.data import detect  # here: they load the training stack
+        from trivet.commands.init.run import as_toml, propose, write_settings
 
         choice = VectorChoice(table, embedding, codes)
-        proposal = propose(
-            path,
-            labels=labels,
-            text=text,
-            ladder=ladder_values(weights, start, minutes),
-            choice=choice,
-            skip_empty=skip_empty,
-            data_root=data_root,
-        )
+        detected = detect(path, labels, text, choice, skip_empty=skip_empty, root=data_root)
+        proposal = propose(path, detected, ladder=ladder_values(weights, start, minutes), data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])
     if json:

@@ -90,6 +90,11 @@ class DetectedData:
     notes: tuple[str, ...] = ()
     guessed: str = ""
 
+    @property
+    def item_kind(self) -> str:
+        """The kind of the items: "images", "vectors" or "texts"."""
+        return self.kind if self.images is None else "images"
+
     def sizes(self, level: str) -> Integers:
         """The number of items of each class, the smallest first."""
         counts = np.bincount(self.levels[level])

@@ -13,14 +13,13 @@ import numpy as np
 import tomli_w
 import torch
 
-from trivet.commands.init.data import DetectedData, Images, detect
+from trivet.commands.init.data import DetectedData, Images
 from trivet.commands.train.candidates import Proposer
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
-from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.models.encoder_weights import at_hand
 from trivet.runtime.safe_read import parse_toml
 from trivet.runtime.terminal import printable
@@ -62,22 +61,14 @@ class Proposal:
 
 
 def propose(
-    path: Path,
-    *,
-    labels: Sequence[str] | None = None,
-    text: str | None = None,
-    ladder: Mapping[str, Any] | None = None,
-    choice: VectorChoice = NO_CHOICE,
-    skip_empty: bool = False,
-    data_root: Path | None = None,
+    path: Path, detected: DetectedData, *, ladder: Mapping[str, Any] | None = None, data_root: Path | None = None
 ) -> Proposal:
     """Settings that suit the data at a path, checked as far as can be without training.
 
     Args:
-        path, labels, text, choice, skip_empty: see `detect`.
+        detected: what `detect` found there.
         ladder: settings of `LadderConfig` that are known already.
     """
-    detected = detect(path, labels, text, choice, skip_empty=skip_empty, root=data_root)
     sizes = detected.sizes(detected.main)
     findings = [*_findings(detected, path), *detected.notes]
     proposal = Proposal(detected.kind, findings, detected.items, len(sizes), {"data": dict(detected.data)})
@@ -180,13 +171,9 @@ def _comment(text: str, first: str = "# ") -> list[str]:
     )
 
 
-def _kind_name(detected: DetectedData) -> str:
-    return detected.kind if detected.images is None else "images"
-
-
 def _findings(detected: DetectedData, path: Path) -> list[str]:
     """Sentences on the data."""
-    findings = [f"{detected.items:,} {_kind_name(detected)} in {path}."]
+    findings = [f"{detected.items:,} {detected.item_kind} in {path}."]
     for level in detected.levels:
         sizes = detected.sizes(level)
         single = int((sizes == 1).sum())

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from trivet.config.plugins import is_reference
 from trivet.datasets import DataConfig, Dataset
 from trivet.datasets.config import ImagesConfig
 from trivet.datasets.texts import TextsConfig
 from trivet.models.backbones import num_features
+from trivet.models.config import TIMM
 from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
 from trivet.runtime.text import distinct_names
 from trivet.training.config import RunConfig
@@ -136,7 +138,13 @@ class Proposer:
             return self._scratch()
         if not ranked:
             return []
-        best, networks = ranked[0], [each for each in ranked if "freeze" in each.values["model"]]
+        networks = [each for each in ranked if "freeze" in each.values["model"]]
+        if rung == "fine-tuning" and is_reference(ranked[0].values["model"]["name"]):
+            return self._tuned(ranked[0])
+        # Of a network outside Trivet nothing but its vectors is known, so that no last layer can be put on it.
+        best = next((each for each in ranked if not is_reference(each.values["model"]["name"])), None)
+        if best is None:
+            return []
         if rung == "whitening":
             return [self._with_head(best, "whitening", f"{best.name}, whitened", {"training": FIXED})]
         if rung == "joined":
@@ -148,7 +156,9 @@ class Proposer:
     def _encoders(self) -> list[Candidate]:
         candidates = []
         for entry in self.ready:
-            model = {**entry.model, "head": "none", "freeze": "all"}
+            model = (
+                entry.model if is_reference(entry.model["name"]) else {**entry.model, "head": "none", "freeze": "all"}
+            )
             values = {"data": self._data_for(entry), "model": model, "training": FIXED}
             candidates.append(Candidate(entry.encoder.name, ENCODER, self._values(values), entry.encoder.name))
         if (inputs := self._inputs()) is not None:
@@ -209,7 +219,7 @@ class Proposer:
         if self.kind == "images":
             values["data"] = self._augment
         ways = {"fine-tuning": (RATES[self.kind], model)}
-        if self.kind == "texts" or "vit" in model["name"]:
+        if self.kind == "texts" or (model["name"].startswith(TIMM) and "vit" in model["name"]):
             ways["LoRA"] = LORA_RATE, {**model, "lora": LORA}
         candidates = []
         for how, (rate, network) in ways.items():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +14,7 @@ import typer
 
 from trivet.commands.printing import command_line, echo, print_json
 from trivet.commands.shared_options import (
+    AcceptedLicence,
     Change,
     DataRoot,
     EmbeddingColumn,
@@ -56,6 +60,15 @@ def train(
     weights: Weights = None,
     start: Start = None,
     minutes: Minutes = None,
+    download: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Download a further encoder to compare, as trivet encoders --download does, or all that it lists. May "
+            "be repeated. A terminal offers them in a question, unless it is none.",
+        ),
+    ] = None,
+    accept_licence: AcceptedLicence = None,
     table: Table = None,
     embedding: EmbeddingColumn = None,
     codes: VectorCodes = None,
@@ -99,6 +112,8 @@ def train(
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes")
+    of_ladder = ("download", "accept_licence")
+    further = Further(download, accept_licence or [], ask=not json and sys.stdin.isatty() and sys.stderr.isatty())
     if folds is not None and member_of(os.environ) is not None:
         raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
     record: RunRecord | None
@@ -109,6 +124,7 @@ def train(
             context,
             "--resume takes the settings of the run",
             *of_data,
+            *of_ladder,
             "labels",
             "output",
             "force",
@@ -142,14 +158,19 @@ def train(
         if path.suffix == ".toml":
             refuse(context, "settings say what the data are", *of_data)
             settings = _read(path, set, labels)  # before what takes long to load
+            if "ladder" not in type(settings).model_fields:
+                refuse(context, "a single run compares no encoders", *of_ladder)
+            else:
+                settings = _with_encoders(settings, further)
         else:
             settings = _proposed(
                 path,
                 set,
-                labels=labels,
-                text=text,
-                ladder=ladder_values(weights, start, minutes),
-                choice=VectorChoice(table, embedding, codes),
+                labels,
+                text,
+                ladder_values(weights, start, minutes),
+                VectorChoice(table, embedding, codes),
+                further,
                 skip_empty=skip_empty,
                 data_root=data_root,
             )
@@ -217,18 +238,65 @@ def _read(path: Path, changes: list[str], decisions: list[Path] | None) -> Ladde
     return kind.read(path, changes)
 
 
-def _proposed(path: Path, changes: list[str], *, labels: list[Path] | None, **options: Any) -> LadderSettings:
-    """The settings that `trivet init` writes for data, with changes."""
+@dataclass(frozen=True)
+class Further:
+    """Encoders to download: by name, with what licences are accepted, and whether to ask where no name is given."""
+
+    names: Sequence[str] | None
+    accepted: Sequence[str]
+    ask: bool
+
+    def encoders(self, kind: str, named: Sequence[str] | None) -> list[str] | None:
+        """`LadderConfig.encoders` after the downloads; see `trivet.commands.encoders.run.fetched`."""
+        from trivet.commands.encoders.run import fetched  # here: it loads the training stack
+
+        if kind not in ("images", "texts"):
+            if self.names:
+                raise ValueError("--download is for encoders of images or texts: the data are vectors; leave it out.")
+            return None
+        names = [name for name in self.names or [] if name != "none"]
+        return fetched(kind, named, names, self.accepted, ask=self.ask and self.names is None)
+
+
+def _with_encoders(settings: LadderSettings, further: Further) -> LadderSettings:
+    """The settings of a ladder, with further encoders downloaded."""
+    from trivet.commands.train.candidates import kind_of  # here: it loads the training stack
+
+    encoders = further.encoders(kind_of(settings.data), settings.ladder.encoders)
+    ladder = settings.ladder if encoders is None else settings.ladder.model_copy(update={"encoders": tuple(encoders)})
+    return settings.model_copy(update={"ladder": ladder})
+
+
+def _proposed(
+    path: Path,
+    changes: list[str],
+    labels: list[Path] | None,
+    text: str | None,
+    ladder: dict[str, Any],
+    choice: VectorChoice,
+    further: Further,
+    *,
+    skip_empty: bool,
+    data_root: Path | None,
+) -> LadderSettings:
+    """The settings that `trivet init` writes for data, with changes, and with further encoders downloaded."""
     if file := next((name for name in labels or [] if name.suffix == ".csv" and name.is_file()), None):
         raise ValueError(
             f"--labels names a column of your data: got the file {file}; if it holds decisions, use "
             f"--set data.decisions={file}."
         )
     with show_progress("looking at the data"):
-        from trivet.commands.init.run import propose  # here: it loads the training stack
+        from trivet.commands.init.data import detect  # here: they load the training stack
+        from trivet.commands.init.run import propose
         from trivet.training.ladder_config import LadderSettings
 
-        proposal = propose(path, labels=None if labels is None else [*map(str, labels)], **options)
+        names = None if labels is None else [*map(str, labels)]
+        detected = detect(path, names, text, choice, skip_empty=skip_empty, root=data_root)
+    encoders = further.encoders(detected.item_kind, None)  # outside of what shows progress, which hides a question
+    if encoders is not None:
+        ladder["encoders"] = encoders
+    with show_progress("looking at the data"):
+        proposal = propose(path, detected, ladder=ladder, data_root=data_root)
     for finding in proposal.findings:
         echo(finding, err=True)
     values = LadderSettings.with_overrides(proposal.values, changes)
