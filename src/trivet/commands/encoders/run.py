@@ -56,7 +56,7 @@ def fetched(
     wanted: Sequence[str],
     accepted: Collection[str],
     *,
-    ask: bool,
+    interactive: bool,
 ) -> list[str] | None:
     """The encoders that a ladder compares, as `LadderConfig.encoders`, once further ones were downloaded.
 
@@ -66,10 +66,10 @@ def fetched(
         named: those that its settings name; None for all that are there.
         wanted: names of further ones, or ALL of the catalogue that are missing.
         accepted: see `published`.
-        ask: whether to ask for them at the terminal, where none are wanted.
+        interactive: whether to ask for them at the terminal, where none are wanted.
     """
     absent = missing(kind)
-    if ask and not wanted and named is None and absent:
+    if interactive and not wanted and named is None and absent:
         wanted = _answer(absent)
     names = [name for name in wanted if name != ALL]
     further = [*map(partial(encoder_named, kind=kind), names), *(absent if ALL in wanted else ())]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
 
+ItemKind = Literal["images", "texts", "vectors"]
 KINDS = {1: "as there is no better one", 2: "as the only one of numbers", 3: "as the only one of words"}
 SAMPLED_IMAGES = 500  # images that are opened
 GREY = ("1", "L", "LA", "I;16")  # modes of images without colours
@@ -91,9 +92,11 @@ class DetectedData:
     guessed: str = ""
 
     @property
-    def item_kind(self) -> str:
-        """The kind of the items: "images", "vectors" or "texts"."""
-        return self.kind if self.images is None else "images"
+    def item_kind(self) -> ItemKind:
+        """The kind of the items."""
+        if self.images is not None:
+            return "images"
+        return "texts" if self.kind == "texts" else "vectors"
 
     def sizes(self, level: str) -> Integers:
         """The number of items of each class, the smallest first."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from trivet.commands.init.data import ItemKind
 from trivet.config.plugins import is_reference
 from trivet.datasets import DataConfig, Dataset
 from trivet.datasets.config import ImagesConfig
@@ -83,7 +84,7 @@ class Proposer:
     train: Dataset
     level: str
     classes: int
-    kind: Literal["images", "texts", "vectors"] = field(init=False)
+    kind: ItemKind = field(init=False)
     ready: list[EncoderAtHand] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -292,7 +293,7 @@ class Proposer:
         return dict(SINGLES) if (counts == 1).any() else loss
 
 
-def kind_of(data: DataConfig) -> Literal["images", "texts", "vectors"]:
+def kind_of(data: DataConfig) -> ItemKind:
     """The kind of the items of a data set."""
     if isinstance(data, TextsConfig):
         return "texts"

@@ -39,10 +39,14 @@ from trivet.runtime.signals import member_of
 from trivet.runtime.text import typed
 
 if TYPE_CHECKING:
+    from trivet.commands.init.data import ItemKind
     from trivet.commands.train.record import CrossValidation
     from trivet.reports.run_record import RunRecord
     from trivet.training.config import RunConfig
     from trivet.training.ladder_config import LadderSettings
+
+
+OF_LADDER = ("download", "accept_licence")  # options
 
 
 def train(
@@ -112,8 +116,9 @@ def train(
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes")
-    of_ladder = ("download", "accept_licence")
-    further = Further(download, accept_licence or [], ask=not json and sys.stdin.isatty() and sys.stderr.isatty())
+    further = Further(
+        download, accept_licence or [], interactive=not json and sys.stdin.isatty() and sys.stderr.isatty()
+    )
     if folds is not None and member_of(os.environ) is not None:
         raise ValueError("--folds trains several runs: start it once, without torchrun, and set training.devices.")
     record: RunRecord | None
@@ -124,7 +129,7 @@ def train(
             context,
             "--resume takes the settings of the run",
             *of_data,
-            *of_ladder,
+            *OF_LADDER,
             "labels",
             "output",
             "force",
@@ -158,10 +163,7 @@ def train(
         if path.suffix == ".toml":
             refuse(context, "settings say what the data are", *of_data)
             settings = _read(path, set, labels)  # before what takes long to load
-            if "ladder" not in type(settings).model_fields:
-                refuse(context, "a single run compares no encoders", *of_ladder)
-            else:
-                settings = _with_encoders(settings, further)
+            settings = _with_encoders(context, settings, further)
         else:
             settings = _proposed(
                 path,
@@ -244,24 +246,30 @@ class Further:
 
     names: Sequence[str] | None
     accepted: Sequence[str]
-    ask: bool
+    interactive: bool
 
-    def encoders(self, kind: str, named: Sequence[str] | None) -> list[str] | None:
+    def encoders(self, kind: ItemKind, named: Sequence[str] | None) -> list[str] | None:
         """`LadderConfig.encoders` after the downloads; see `trivet.commands.encoders.run.fetched`."""
         from trivet.commands.encoders.run import fetched  # here: it loads the training stack
 
-        if kind not in ("images", "texts"):
+        if kind == "vectors":
             if self.names:
                 raise ValueError("--download is for encoders of images or texts: the data are vectors; leave it out.")
             return None
         names = [name for name in self.names or [] if name != "none"]
-        return fetched(kind, named, names, self.accepted, ask=self.ask and self.names is None)
+        return fetched(kind, named, names, self.accepted, interactive=self.interactive and self.names is None)
 
 
-def _with_encoders(settings: LadderSettings, further: Further) -> LadderSettings:
-    """The settings of a ladder, with further encoders downloaded."""
-    from trivet.commands.train.candidates import kind_of  # here: it loads the training stack
+def _with_encoders(
+    context: typer.Context, settings: LadderSettings | RunConfig, further: Further
+) -> LadderSettings | RunConfig:
+    """The settings of a ladder, with further encoders downloaded; a single run has none."""
+    from trivet.commands.train.candidates import kind_of  # here: they load the training stack
+    from trivet.training.config import RunConfig
 
+    if isinstance(settings, RunConfig):
+        refuse(context, "a single run compares no encoders", *OF_LADDER)
+        return settings
     encoders = further.encoders(kind_of(settings.data), settings.ladder.encoders)
     ladder = settings.ladder if encoders is None else settings.ladder.model_copy(update={"encoders": tuple(encoders)})
     return settings.model_copy(update={"ladder": ladder})
