@@ -314,7 +314,7 @@ def measure(
 def _against(known: Tensor, points: Tensor, classes: Tensor, mean_distance: float, seed: int) -> dict[str, Any]:
     """The measures of an embedding beside those of a reference, by the names of the fields of `Measures`."""
     before, spread_before = extent(known).mean, _relative_spread(known)
-    modes = _reference_modes(known, classes, seed)
+    modes = reference_modes(known, classes, seed=seed)
     return {
         "reference_shrinkage": mean_distance / before if before and _comparable(points, known) else None,
         "reference_spread": _relative_spread(points) / spread_before if spread_before else None,
@@ -451,7 +451,7 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     known = _reference(reference, len(points), "euclidean")
-    return _mode_index(points, classes, _reference_modes(known, classes, seed))
+    return _mode_index(points, classes, reference_modes(known, classes, seed=seed))
 
 
 def _chance_high(
@@ -499,7 +499,8 @@ def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
         yield ClassLoss(number, int(of.sum()), *shares)
 
 
-def _reference_modes(known: Tensor, classes: Tensor, seed: int) -> ClassModes:
+def reference_modes(known: Array, classes: Array, *, seed: int = 0) -> ClassModes:
+    """Modes of classes `(N,)` from 0 on in `known (N, d)`; where there is one a class, any sees more by 1 % chance."""
     return class_modes(known, classes, seed=seed, significance=SPLIT / (int(classes.max()) + 1))
 
 

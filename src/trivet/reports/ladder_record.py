@@ -56,7 +56,8 @@ class LadderRecord(Record):
     `folds_of` says of what the items are that choose: "classes" that are not trained on, or "items" of those that are.
     `best` is the best candidate by these, `result` the one that confirming left. Where they are of classes that are
     trained on, `new_classes` is the result trained on half of the classes and measured on the others. `missing` are
-    encoders of the catalogue whose weights were not on this machine. `reason` says why nothing was held out.
+    encoders of the catalogue whose weights were not on this machine. `reason` says why nothing was held out. `modes` is
+    the mean number of modes of a class in the best encoder, if most classes have several.
     """
 
     folds_of: str = "classes"
@@ -71,3 +72,4 @@ class LadderRecord(Record):
     minutes: Number | None = None
     seconds: Number = 0
     reason: str = ""
+    modes: Number | None = None

@@ -89,6 +89,11 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
             f"On new classes, {counted(new.classes, 'class')} that were held out of a training of their own "
             f"({counted(new.items, 'item')}), it {worth}: {_measures(new)}."
         )
+    if ladder.modes is not None:
+        notes.append(
+            f"The classes are coarse: each holds {ladder.modes:.1f} groups of items in the mean. Heads and fine-tuning "
+            "were trained with easy positives, which leave these apart."
+        )
     notes += [f"{each.name}: {each.reason}" for each in ladder.candidates if each.reason]
     if ladder.missing:
         notes.append(

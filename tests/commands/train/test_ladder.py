@@ -193,6 +193,49 @@ def test_what_only_the_choosing_half_praises_is_not_the_result(tmp_path: Path) -
         assert any(says in note for note in ladder_notes(ladder.record))
 
 
+@pytest.mark.parametrize("surely", [True, False])
+def test_inputs_are_the_best_encoder_only_beyond_doubt(tmp_path: Path, surely: bool) -> None:
+    text_network(tmp_path / "base")
+    rows = [f"card {i} {label},k{label:02d}" for label in range(16) for i in range(3)]
+    (tmp_path / "asked.csv").write_text("text,kind\n" + "\n".join(rows) + "\n")
+    data = {"name": "texts", "path": str(tmp_path / "asked.csv")}
+    ladder = {"start": [str(tmp_path / "base")], "rungs": ["encoder", "whitening"]}
+    climbed = Scripted(LadderSettings.parse({"data": data, "ladder": ladder}, source="test"), tmp_path, None)
+    doubtful = {f"k{label:02d}": 0.3 if label % 2 else 0.9 for label in range(16)}
+    climbed.script = {
+        "base": {"other": 0.5},
+        "character n-grams": {"other": 0.6} if surely else {**doubtful, "other": 0},
+    }
+    climbed.script |= {"base, whitened": {"other": 0.5}, "character n-grams, whitened": {"other": 0.6}}
+    climbed.climb()
+    assert max(each.map_at_r or 0 for each in climbed.record.candidates[1:2]) > 0.5
+    best = "character n-grams" if surely else "base"
+    assert (climbed.record.result, climbed.record.candidates[-1].name) == (best, f"{best}, whitened")
+
+
+def mixed(path: Path, groups: int) -> Path:
+    """Vectors of 12 classes, of which each holds so many groups."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 60)
+    centres = 6 * random.standard_normal((12, groups, 8))
+    rows = centres[labels, random.integers(0, groups, len(labels))] + random.standard_normal((len(labels), 8))
+    np.savez(path, embeddings=rows.astype(np.float32), kind=np.array([f"k{label:02d}" for label in labels]))
+    return path
+
+
+@pytest.mark.parametrize(("groups", "positives"), [(1, "random"), (3, "easy")])
+def test_coarse_classes_get_easy_positives(tmp_path: Path, groups: int, positives: str) -> None:
+    path = mixed(tmp_path / "own.npz", groups)
+    rungs = {"rungs": ["encoder", "head"]}
+    settings = LadderSettings.parse({"data": {"name": "vectors", "path": str(path)}, "ladder": rungs}, source="test")
+    ladder = Scripted(settings, tmp_path, None)
+    ladder.script = {"the vectors": {"other": 0.5}, "the vectors, head of 60 steps": {"other": 0.4}}
+    ladder.climb()
+    (file,) = (tmp_path / "candidates").glob("*head*.toml")
+    assert RunConfig.read(file).loss.model_dump()["positives"] == positives
+    assert any("The classes are coarse" in note for note in ladder_notes(ladder.record)) == (groups > 1)
+
+
 def test_few_classes_choose_by_half_of_their_items_and_confirm_by_the_others(tmp_path: Path) -> None:
     few = scripted(tmp_path, {"the vectors": {"other": 0.5}, "the vectors, whitened": {"other": 0.6}})
     few.script["the vectors, head of 60 steps"] = {"other": 0.5}

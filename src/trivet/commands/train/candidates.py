@@ -57,6 +57,11 @@ class Candidate:
     longer_than: str = ""
 
     @property
+    def pretrained(self) -> bool:
+        """True if it is an encoder that was trained before, not the inputs themselves."""
+        return self.rung == ENCODER and "freeze" in self.values["model"]
+
+    @property
     def trained(self) -> bool:
         """False if it is an encoder as it is, or something fitted to its features."""
         return self.rung in ("head", "fine-tuning", "scratch")
@@ -75,6 +80,7 @@ class Proposer:
     Attributes:
         kind: of the items.
         ready: the pretrained encoders that can be compared.
+        coarse: whether classes hold several modes, which easy positives leave apart.
 
     Raises:
         ValueError: if an encoder that the settings name cannot be had.
@@ -86,6 +92,7 @@ class Proposer:
     classes: int
     kind: ItemKind = field(init=False)
     ready: list[EncoderAtHand] = field(init=False)
+    coarse: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         data, ladder = self.settings.data, self.settings.ladder
@@ -139,7 +146,7 @@ class Proposer:
             return self._scratch()
         if not ranked:
             return []
-        networks = [each for each in ranked if "freeze" in each.values["model"]]
+        networks = [each for each in ranked if each.pretrained]
         if rung == "fine-tuning" and is_reference(ranked[0].values["model"]["name"]):
             return self._tuned(ranked[0])
         # Of a network outside Trivet nothing but its vectors is known, so that no last layer can be put on it.
@@ -215,7 +222,7 @@ class Proposer:
         assert self.kind != "vectors"
         values: Values = {
             "batch": self._batch(16, 4),
-            "loss": self._loss(EASY if self.kind == "images" else TRIPLET),
+            "loss": self._loss(EASY if self.kind == "images" or self.coarse else TRIPLET),
         }
         if self.kind == "images":
             values["data"] = self._augment
@@ -279,7 +286,7 @@ class Proposer:
         shared: Values = {
             "seed": settings.seed,
             "data": settings.data.model_dump(mode="json", exclude_unset=True),
-            "loss": self._loss(TRIPLET),
+            "loss": self._loss(EASY if self.coarse else TRIPLET),
             "batch": self._batch(16, 4),
             "evaluation": {"sample": SAMPLE} | settings.evaluation.model_dump(mode="json", exclude_unset=True),
         }

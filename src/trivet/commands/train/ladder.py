@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
+from trivet.collapse.measures import reference_modes
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.candidates import ENCODER, Candidate, Proposer, settings_of
 from trivet.commands.train.run import train
@@ -30,9 +31,10 @@ from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
-from trivet.training.class_sample import evaluation_sample
+from trivet.training.class_sample import class_sample, evaluation_sample
 from trivet.training.components import begun, check_before_data, first_task, load_splits, trained_on
 from trivet.training.config import RunConfig, resolved
+from trivet.training.embed_dataset import embed
 from trivet.training.features import with_features
 from trivet.training.ladder_config import LadderSettings, Rung
 from trivet.training.loop import fit
@@ -41,6 +43,7 @@ from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG
 MINUTES, GPU_MINUTES = 4.0, 30.0
 FEW_CLASSES = 4  # to train on, below which none can be held out
 SEVERAL = 16  # classes, from which on half of them choose, and half may be held out at a time
+COARSE, MODE_ITEMS = 0.75, 40  # share of classes with several modes, and items of each that are looked at, at least
 ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
 VALIDATION = "validation"
@@ -61,10 +64,10 @@ def climb(
 
     Each candidate is trained without a part of the training classes and measured on these; of few classes each half or
     quarter is held out in turn. By half of the classes, of few of them half of their items, candidates are compared: of
-    the encoders the one of the highest MAP@R is the best; anything else must be better than it beyond doubt, see
-    `compare_scores`, and of these again the highest is the best. By the other half the best is compared with the
-    encoder that it begins as: where its MAP@R is lower, or its recall@1 beyond doubt, this encoder is the result. What
-    is evaluated chooses nothing.
+    the encoders the one of the highest MAP@R is the best; anything else, the inputs as well, must be better beyond
+    doubt, see `compare_scores`, and of these again the highest is the best. By the other half the best is compared with
+    the encoder that it begins as: where its MAP@R is lower, or its recall@1 beyond doubt, this encoder is the result.
+    What is evaluated chooses nothing.
 
     Returns:
         the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
@@ -190,7 +193,9 @@ class Ladder:
             )
         minutes = f"{self._minutes:g} {noun(self._minutes, 'minute')}"
         announce(f"What would not end within {minutes} is not tried; then the best is trained and evaluated.")
-        for rung in (ENCODER, *rungs):
+        self._climb_rung(ENCODER)
+        self._count_modes()
+        for rung in rungs:
             self._climb_rung(rung)
         if self._best is None:  # no encoder of images is at hand
             self._climb_rung("scratch")
@@ -198,6 +203,18 @@ class Ladder:
         result = self._confirmed()
         self._write()
         return resolved(settings_of(result))
+
+    def _count_modes(self) -> None:
+        """Find out whether the labels are coarse: most classes have several modes in the best encoder."""
+        for best in self._ranked()[:1]:
+            config = resolved(settings_of(best))
+            splits = self.load(config)
+            rows = class_sample(splits.train.labels[splits.level], config.evaluation.sample, least=MODE_ITEMS, seed=0)
+            network, splits = begun(config, replace(splits, train=splits.train.subset(rows)))
+            embeddings = embed(network, splits.train.inputs)
+            modes = reference_modes(embeddings, splits.train.labels[splits.level])
+            if np.mean(modes.counts > 1) > COARSE:
+                self._proposer.coarse, self.record.modes = True, modes.mean
 
     def _climb_rung(self, rung: Rung) -> None:
         """Try the candidates of a rung; of those that only train longer, while this gains on the best encoder."""
@@ -211,10 +228,15 @@ class Ladder:
                 gained[candidate.name] = record.map_at_r or 0.0
 
     def _ranked(self) -> list[Candidate]:
-        """The encoders as they are, the best first."""
-        tried = {each.name: each.map_at_r or 0.0 for each in self.record.candidates if each.rung == ENCODER}
+        """The encoders as they are, the best first; inputs are the first only where they are better beyond doubt."""
+        tried = {each.name: each for each in self.record.candidates if each.rung == ENCODER}
         encoders = [each for each in self._proposer.candidates(ENCODER, []) if each.name in tried]
-        return sorted(encoders, key=lambda each: -tried[each.name])
+
+        def order(encoder: Candidate) -> tuple[bool, float]:
+            record = tried[encoder.name]
+            return not (encoder.pretrained or record.better), -(record.map_at_r or 0.0)
+
+        return sorted(encoders, key=order)
 
     def _try(self, candidate: Candidate) -> CandidateRecord:
         """Measure a candidate, which becomes the best if it is better."""
@@ -276,7 +298,7 @@ class Ladder:
             difference = compare_scores(chosen, _half(self._scores[ranked[0].name], 0))
             record.against = ranked[0].name
             record.difference, record.low, record.high, _ = difference
-            record.better &= candidate.rung == ENCODER or difference.better
+            record.better &= candidate.pretrained or difference.better
 
     def _fold_scores(self, config: RunConfig, splits: Splits, record: CandidateRecord) -> Scores:
         """The scores of the items of a fold, by a network that was trained on the others."""
