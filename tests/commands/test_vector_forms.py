@@ -648,24 +648,46 @@ def test_train_and_embed_on_a_chosen_column(run_command: Call, tmp_path: Path, m
     assert (code, "--embedding and --codes for vectors: leave one out" in err) == (2, True), err
 
 
-def test_the_lines_that_convert_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path("docs/data.md").read_text(encoding="utf-8")
-    lines = re.search(r"```python\n(# HDF5.*?)```", text, re.DOTALL)
-    assert lines is not None
+@pytest.mark.parametrize(
+    ("command", "file", "library"),
+    [
+        ("evaluate vectors.mat", "vectors.mat", "numpy"),
+        ("init vectors.pkl", "vectors.pkl", "numpy"),
+        ("audit vectors.h5", "vectors.h5", "h5py"),
+        ("diagnose store", "store/chroma.sqlite3", "chromadb"),
+        ("diagnose store", "store/birds.lance", "lancedb"),
+        ("diagnose store/birds.lance", "store/birds.lance", "lancedb"),
+    ],
+)
+def test_the_line_that_converts_another_store(
+    command: str, file: str, library: str, run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    savemat("vectors.mat", {"embeddings": VALUES, "label": np.array(LABELS)})
-    Path("vectors.pkl").write_bytes(pickle.dumps({"embeddings": VALUES.tolist(), "label": LABELS}))
-    for store in re.split(r"\n(?=# )", lines[1].strip()):
-        name, code = store.split("\n", 1)
-        compile(code, name, "exec")
-        if "MATLAB" in name or "pickle" in name:
-            exec(code, {})  # of the documentation
-            read = read_vectors(Path("vectors.npz"))
-            np.testing.assert_array_equal(read.embeddings, VALUES)
-            assert read.labels["label"].tolist() == LABELS
-            Path("vectors.npz").unlink()
-    Path("vectors.h5").touch()
-    with pytest.raises(
-        ValueError, match=rf"must be in a file {', '.join(FORMATS)} or a run folder: got vectors\.h5; save"
-    ):
-        read_vectors(Path("vectors.h5"))
+    Path("store").mkdir()
+    Path(file).mkdir() if file.endswith(".lance") else Path(file).touch()
+    if file.endswith(".mat"):
+        savemat(file, {"embeddings": VALUES, "label": np.array(LABELS)})
+    if file.endswith(".pkl"):
+        Path(file).write_bytes(pickle.dumps({"embeddings": VALUES.tolist(), "label": LABELS}))
+    code, _, err = run_command(*command.split())
+    line = re.search(r"convert it, by your names: (import .*)\.\n", err)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert line is not None, err
+    compile(line[1], command, "exec")
+    assert line[1].startswith(f"import {library}, ")
+    assert repr("store" if "store" in file else file) in line[1]
+    assert ("'birds'" in line[1]) == (library == "lancedb")
+    if library == "numpy":  # the others are not installed here
+        exec(line[1], {})
+        read = read_vectors(Path("vectors.npz"))
+        np.testing.assert_array_equal(read.embeddings, VALUES)
+        assert read.labels["label"].tolist() == LABELS
+
+
+def test_other_files_are_saved_again(tmp_path: Path) -> None:
+    (tmp_path / "vectors.faiss").touch()
+    sentence = (
+        rf"must be in a file {', '.join(FORMATS)} or a run folder: got .*vectors\.faiss; save them in the program"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        read_vectors(tmp_path / "vectors.faiss")

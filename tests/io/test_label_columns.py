@@ -151,7 +151,7 @@ def test_the_last_rows_of_a_spreadsheet_are_left_out_with_a_note(
     (tmp_path / "t.csv").write_bytes("sep=;\r\ntext;label\r\nKöln;x\r\nb;y\r\n;\r\n ;\r\n".encode("cp1252"))
     read = read_texts(tmp_path / "t.csv")
     assert (read.texts, read.labels["label"].tolist()) == (["Köln", "b"], ["x", "y"])
-    assert "ends with 2 empty rows, which are left out" in caplog.text
+    assert "ends with 2 empty rows, left out" in caplog.text
 
 
 def test_columns_that_are_there_are_named(tmp_path: Path) -> None:

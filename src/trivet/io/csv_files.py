@@ -23,6 +23,7 @@ from trivet.io.table import ColumnValues, DataTable, arrow_column, arrow_table, 
 from trivet.io.vector_columns import is_listing
 from trivet.runtime.arrays import Integers
 from trivet.runtime.safe_read import check_regular
+from trivet.runtime.text import counted
 
 # What a spreadsheet takes for a formula, after any number of apostrophes; but a number is a number.
 _FORMULA = re.compile("'*[=+\\-@＝＋－＠\t\r\n]", re.DOTALL)
@@ -280,7 +281,7 @@ def csv_table(path: Path, form: CsvForm | None = None, *, names: bool = True) ->
             table = table.set_column(position, header[position], texts)
     count = len(table) - _empty_end(table)
     if count < len(table):
-        log.warning("%s ends with %d empty rows, which are left out.", path, len(table) - count)
+        log.warning("%s ends with %s, left out here.", path, counted(len(table) - count, "empty row"))
         table = table.slice(0, count)
     return arrow_table(path, table, _csv_column, cache(lambda: _lines(path, form)[int(named) :]))
 

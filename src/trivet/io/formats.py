@@ -45,6 +45,28 @@ FORMATS = {
     ".npy": Format(npy_table, rows=False),
 }
 TABLES = tuple(ending for ending, form in FORMATS.items() if form.rows)
+_HDF5 = (
+    "import h5py, numpy; a = h5py.File({path!r}); "
+    "numpy.savez('vectors.npz', embeddings=a['embeddings'][:], label=a['label'].asstr()[:])"
+)
+_PICKLE = (
+    "import numpy, pathlib, pickle; a = pickle.loads(pathlib.Path({path!r}).read_bytes()); "
+    "numpy.savez('vectors.npz', embeddings=numpy.array(a['embeddings']), label=numpy.array(a['label']))"
+)
+# The name or ending of a file of another program, or of one in the folder of a store -> Python that converts it.
+STORES = {
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
+    ".mat": "import numpy, scipy.io; a = scipy.io.loadmat({path!r}); "
+    "numpy.savez('vectors.npz', embeddings=a['embeddings'], label=numpy.char.strip(a['label']))",
+    ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
+    "chroma.sqlite3": "import chromadb, numpy; a = chromadb.PersistentClient({folder!r}).get_collection('NAME')"
+    ".get(include=['embeddings', 'metadatas']); numpy.savez('vectors.npz', "
+    "embeddings=a['embeddings'], id=a['ids'], label=[m['label'] for m in a['metadatas']])",
+    ".lance": "import lancedb, pyarrow.parquet; a = lancedb.connect({folder!r}).open_table({name!r}); "
+    "pyarrow.parquet.write_table(a.to_arrow(), 'vectors.parquet')",
+}
 
 
 def open_rows(path: Path, what: str = "a table", choice: VectorChoice = NO_CHOICE) -> DataTable:
@@ -104,10 +126,17 @@ def open_vectors(path: Path, choice: VectorChoice) -> DataTable:
 
 
 def remedy(path: Path, otherwise: str = "save it as one of these") -> str:
-    """Advice on a file of no format that is read."""
-    if path.suffix.lower() in (".zip", ".gz", ".tgz", ".tar", ".bz2", ".xz", ".zst", ".7z", ".rar"):
+    """Advice on a file or a folder of no format that is read."""
+    ending = path.suffix.lower()
+    if ending in (".zip", ".gz", ".tgz", ".tar", ".bz2", ".xz", ".zst", ".7z", ".rar"):
         return "unpack it, and give what is in it"
-    return "save it as csv" if path.suffix.lower() in (".xlsx", ".xls", ".xlsm", ".ods") else otherwise
+    if ending in (".xlsx", ".xls", ".xlsm", ".ods"):
+        return "save it as csv"
+    for file in (path, *(sorted(path.iterdir()) if path.is_dir() else ())):
+        if code := STORES.get(file.name, STORES.get(file.suffix.lower())):
+            code = code.format(path=str(file), folder=str(file.parent), name=file.stem)
+            return f"convert it, by your names: {code}"
+    return otherwise
 
 
 def is_table(path: Path) -> bool:
@@ -132,9 +161,10 @@ def run_embeddings(path: Path, split: str | None) -> Path:
         ValueError: if the folder is no run, or has none.
     """
     if not (path / "config.toml").is_file():
+        made = "give the folder `trivet train` or `trivet embed` made, or a file of embeddings"
         raise ValueError(
             f"a folder of embeddings must be a run, with a config.toml, or of shards, with a {SHARDS}: {path} has "
-            "neither; give the folder `trivet train` or `trivet embed` made, or a file of embeddings."
+            f"neither; {remedy(path, made)}."
         )
     files = {file.stem: file for file in sorted((path / "embeddings").glob("*.parquet"))}
     if not files:

@@ -58,7 +58,7 @@ def test_texts_reach_a_report_that_shows_them_and_a_run_that_embeds_others(run_c
         (["named.npz", "--set", "model.name=conv4"], "the section [model] is of a single run, and a ladder chooses it"),
         (["named.npz", "--folds", "4"], "a ladder holds out a fold of its own: leave out --folds"),
         (["run.toml", "--folds", "4"], "a ladder holds out a fold of its own: leave out --folds"),
-        (["run.toml", "--minutes", "4"], "settings say what the data are: leave out --minutes"),
+        (["run.toml", "--minutes", "4"], "a settings file says is changed with --set: leave out --minutes"),
         (["--resume", ".", "named.npz"], "leave out the settings or data"),
     ],
 )

@@ -161,7 +161,7 @@ def train(
             )
         settings: LadderSettings | RunConfig
         if path.suffix == ".toml":
-            refuse(context, "settings say what the data are", *of_data)
+            refuse(context, "what a settings file says is changed with --set", *of_data)
             settings = _read(path, set, labels)  # before what takes long to load
             settings = _with_encoders(context, settings, further)
         else:
