@@ -1,24 +1,27 @@
-"""Blocks shared among threads: in order, each thread alone, and the number of threads as before."""
+"""Blocks shared among threads, in order, each thread alone; one thread for what is short; the number as before."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
 
-from trivet.distances.threads import share
+import trivet
+from trivet.distances import threads
+from trivet.distances.threads import MOST_ALONE, single_thread, share
 
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
     with ThreadPoolExecutor(1) as pool:  # threads to come have the number of the process
         assert torch.get_num_threads() == pool.submit(torch.get_num_threads).result() == 2
-    torch.set_num_threads(threads)
+    torch.set_num_threads(before)
 
 
 def test_results_come_in_order_from_two_threads_that_work_alone() -> None:
@@ -40,3 +43,30 @@ def test_an_error_is_raised_and_the_threads_are_as_before(where: str) -> None:
 
     with pytest.raises(KeyError, match=where):
         share(range(9), fail if where == "work" else abs, fail if where == "take" else lambda *_: None)
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_what_is_short_works_on_one_thread(error: bool) -> None:
+    for numbers, expected in ((MOST_ALONE, 1), (MOST_ALONE + 1, 2)):
+        with nullcontext() if not error else pytest.raises(KeyError), single_thread(numbers):
+            assert torch.get_num_threads() == expected
+            if error:
+                raise KeyError
+        assert torch.get_num_threads() == 2
+
+
+class Watched(trivet.TripletLoss):
+    """A loss that notes on how many threads its formula runs."""
+
+    def formula(self, block: trivet.BlockView) -> trivet.LossTerms:
+        self.threads = torch.get_num_threads()
+        return super().formula(block)
+
+
+@pytest.mark.parametrize("limit", [1025, 1024])
+def test_a_small_batch_takes_one_thread(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "MOST_ALONE", limit)
+    loss = Watched(positives="easy", negatives="hard", normalize=True)
+    embeddings = torch.randn(25, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss(embeddings, torch.arange(25) % 5)  # 25 x 16 numbers, and 25 x 25 distances
+    assert loss.threads == (1 if limit > 1024 else 2)

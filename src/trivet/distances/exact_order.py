@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trivet.distances.threads import single_thread
 from trivet.runtime.lazy import lazy
 
 CHUNK = 64
@@ -50,12 +51,13 @@ class RoundedDistances:
         limits = limits.clamp(-4 * self.reach, 4 * self.reach)
         # Passes over part of the rows at once, which stays in the cache; one or two of them do not pay for it.
         rows = len(limits) if slots <= 2 else max(1, 4 * AT_ONCE // size)
-        for first in range(0, len(limits), rows):
-            some = slice(first, first + rows)
-            gaps = self._gaps(some, limits[some, :2])
-            for slot in range(2, slots, 2):
-                torch.minimum(gaps, self._gaps(some, limits[some, slot : slot + 2]), out=gaps)
-            self._settle(some, gaps)
+        with single_thread(AT_ONCE):
+            for first in range(0, len(limits), rows):
+                some = slice(first, first + rows)
+                gaps = self._gaps(some, limits[some, :2])
+                for slot in range(2, slots, 2):
+                    torch.minimum(gaps, self._gaps(some, limits[some, slot : slot + 2]), out=gaps)
+                self._settle(some, gaps)
 
     def settle_between(self, low: Tensor, high: Tensor) -> None:
         """Write the exact values over those that may lie between `low` and `high (B, 1)`, or on either end."""
@@ -273,16 +275,17 @@ def band_counts(values: Tensor, low: Tensor | None, high: Tensor) -> tuple[Tenso
     counts, holders = torch.empty_like(high), torch.empty_like(values)
     rows = max(1, AT_ONCE // columns)
     above, below = (torch.empty_like(values[:rows]) for _ in range(2))
-    for first in range(0, size, rows):
-        some = slice(first, first + rows)
-        block, number = values[some], holders[some].zero_()
-        inside = below[: len(block)]
-        for slot in range(slots):
-            torch.lt(block, high[some, slot : slot + 1], out=inside)
-            if low is not None:
-                inside *= torch.gt(block, low[some, slot : slot + 1], out=above[: len(block)])
-            torch.sum(inside, dim=1, out=counts[some, slot])
-            number += inside
+    with single_thread(AT_ONCE):
+        for first in range(0, size, rows):
+            some = slice(first, first + rows)
+            block, number = values[some], holders[some].zero_()
+            inside = below[: len(block)]
+            for slot in range(slots):
+                torch.lt(block, high[some, slot : slot + 1], out=inside)
+                if low is not None:
+                    inside *= torch.gt(block, low[some, slot : slot + 1], out=above[: len(block)])
+                torch.sum(inside, dim=1, out=counts[some, slot])
+                number += inside
     return counts, holders
 
 

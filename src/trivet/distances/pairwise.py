@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import device
+from trivet.distances.threads import single_thread
 from trivet.runtime.arrays import how_to_float, how_to_tensor
 from trivet.runtime.lazy import lazy
 from trivet.runtime.text import rows_hold
@@ -48,7 +49,8 @@ def check_embeddings(embeddings: Tensor, *, name: str = "embeddings", pairs: int
         embeddings = embeddings.float()
     # A squared distance is at most four times the largest squared norm.
     limit = math.sqrt(torch.finfo(embeddings.dtype).max / (4 * pairs))
-    norms = row_norms(embeddings.detach())
+    with single_thread(embeddings.numel()):
+        norms = row_norms(embeddings.detach())
     least = largest = math.nan
     if torch.compiler.is_compiling():
         usable = (norms <= limit).all()
@@ -113,7 +115,8 @@ class _UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, norms: Tensor) -> Tensor:
         lengths = norms[:, None]
-        units = rows / lengths
+        with single_thread(rows.numel()):
+            units = rows / lengths
         ctx.save_for_backward(rows, lengths, units)
         return units
 
@@ -123,8 +126,9 @@ class _UnitRows(torch.autograd.Function):
         if torch.is_grad_enabled():  # to be differentiated again
             lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True).masked_fill(lengths.isinf(), torch.inf)
             units = rows / lengths
-        along = (grad * units).sum(dim=1, keepdim=True)
-        return torch.addcmul(grad, units, along, value=-1) / lengths, None
+        with single_thread(grad.numel()):
+            along = (grad * units).sum(dim=1, keepdim=True)
+            return torch.addcmul(grad, units, along, value=-1) / lengths, None
 
 
 def row_norms(rows: Tensor) -> Tensor:

@@ -1,12 +1,15 @@
-"""Blocks of rows shared among torch's threads."""
+"""Threads of torch: blocks of rows shared among them, and a single one for what is short."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+
+MOST_ALONE = 2**19  # numbers of an operation that is too short to share where a second thread may have to be waited for
 
 Block = TypeVar("Block")
 Result = TypeVar("Result")
@@ -26,3 +29,22 @@ def share(blocks: Sequence[Block], work: Callable[[Block], Result], take: Callab
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
+
+
+@contextmanager
+def single_thread(numbers: int) -> Iterator[None]:
+    """A context in which torch works on one thread, if its operations take so few `numbers` at once.
+
+    An operation on several threads ends when the last of them has. On a machine that is busy with other things, such as
+    the workers that load data, one of them is often not running, and hundreds of short operations wait for it each
+    time, many times as long as they take.
+    """
+    threads = 1 if torch.compiler.is_compiling() or numbers > MOST_ALONE else torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

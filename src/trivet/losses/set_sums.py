@@ -11,6 +11,7 @@ from torch.nn.functional import pad, softplus
 
 from trivet.distances import device
 from trivet.distances.exact_order import AT_ONCE, relative_powers
+from trivet.distances.threads import single_thread
 from trivet.mining.selected_set import Bands
 
 VECTORS = 64  # numbers, a multiple of what a CPU takes at once
@@ -95,23 +96,24 @@ class _HingeSum(torch.autograd.Function):
         number, below = torch.empty_like(thresholds), torch.empty_like(distances)  # (B, S) and (B, M)
         rows, sums = max(1, AT_ONCE // size), [thresholds.new_zeros(())]
         is_below = torch.empty_like(distances[:rows])
-        for first in range(0, len(distances) if slots else 0, rows):
-            block, near, count = (each[first : first + rows] for each in (distances, below, number))
-            limits = thresholds[first : first + rows]
-            largest = limits.amax(dim=1, keepdim=True)
-            hinge = torch.sub(largest, block).relu_()
-            if slots == 1:
-                sums.append(hinge.sum())
-                torch.sum(torch.sign(hinge, out=near), dim=1, keepdim=True, out=count)
-                continue
-            # Of m entries below t the sum of t - x is that of T - x less m (T - t), T the largest threshold of the row.
-            for slot in range(slots):
-                each = is_below[: len(block)] if slot else near
-                torch.lt(block, limits[:, slot : slot + 1], out=each)
-                torch.sum(each, dim=1, out=count[:, slot])
-                if slot:
-                    near += each
-            sums += [hinge.mul_(near).sum(), ((limits - largest) * count).where(count > 0, 0).sum()]
+        with single_thread(AT_ONCE):
+            for first in range(0, len(distances) if slots else 0, rows):
+                block, near, count = (each[first : first + rows] for each in (distances, below, number))
+                limits = thresholds[first : first + rows]
+                largest = limits.amax(dim=1, keepdim=True)
+                hinge = torch.sub(largest, block).relu_()
+                if slots == 1:
+                    sums.append(hinge.sum())
+                    torch.sum(torch.sign(hinge, out=near), dim=1, keepdim=True, out=count)
+                    continue
+                # Of m entries below t the sum of t - x is that of T - x less m (T - t), T the largest t of the row.
+                for slot in range(slots):
+                    each = is_below[: len(block)] if slot else near
+                    torch.lt(block, limits[:, slot : slot + 1], out=each)
+                    torch.sum(each, dim=1, out=count[:, slot])
+                    if slot:
+                        near += each
+                sums += [hinge.mul_(near).sum(), ((limits - largest) * count).where(count > 0, 0).sum()]
         if slots == 0:
             below.zero_()
         total = torch.stack(sums).sum()

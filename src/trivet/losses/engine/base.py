@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.distances import Distance, device
+from trivet.distances.threads import single_thread
 from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.evaluate import Blocks, LossEvaluation
 from trivet.losses.engine.penalties import norm_penalty, parameter_penalty
@@ -223,9 +224,10 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             total = total + batch.embeddings.sum() * 0  # exactly 0: ties an empty batch to the graph of its embeddings
         else:
             references = None if batch.self_references else batch.references
-            total = Blocks.apply(
-                evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self._formula_parameters()
-            )
+            with single_thread(batch.embeddings.numel() + batch.labels.shape[0] * batch.references.shape[0]):
+                total = Blocks.apply(
+                    evaluation, torch.is_grad_enabled(), batch.embeddings, references, *self._formula_parameters()
+                )
         count, counted = evaluation.count, self.reduction in ("mean", "mean-active", "max")
         if processes is not None:
             if counted:  # on every process, whether it has one block or none

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import device
+from trivet.distances.threads import single_thread
 from trivet.losses.engine.block_view import BlockView, LossSum, LossTerms
 from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.formula_block import FormulaBlock, Gradients
@@ -255,7 +256,8 @@ class Blocks(torch.autograd.Function):
         saved = ctx.saved_tensors
         gradients, inputs = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         if not torch.is_grad_enabled():
-            return (None, None, *(None if gradient is None else gradient * grad for gradient in gradients))
+            with single_thread(gradients[0].numel()):
+                return (None, None, *(None if gradient is None else gradient * grad for gradient in gradients))
         evaluation: LossEvaluation = ctx.evaluation
         if len(evaluation.spans) > 1:
             raise RuntimeError(
