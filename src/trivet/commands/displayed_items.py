@@ -106,12 +106,19 @@ def plane_coordinates(embeddings: Array, *, seed: int) -> dict[str, list[list[fl
     else:
         coordinates = {"PCA": _plane(points)}
         if points.shape[1] > 2 and len(points) > 10 and np.ptp(points, axis=0).any():
-            from sklearn.manifold import TSNE  # takes a second to load
-
-            perplexity = min(30, (len(points) - 1) // 3)
-            drawing = TSNE(perplexity=perplexity, init="pca", random_state=seed, max_iter=ITERATIONS)
-            coordinates["t-SNE"] = drawing.fit_transform(points)
+            coordinates["t-SNE"] = _t_sne(points, seed)
     return {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()}
+
+
+def _t_sne(points: Array, seed: int) -> Array:
+    """The map of t-SNE `(N, 2)`, which begins with that of PCA."""
+    from sklearn.manifold import TSNE  # takes a second to load
+
+    perplexity = min(30, (len(points) - 1) // 3)
+    drawing: Array = TSNE(perplexity=perplexity, init="pca", random_state=seed, max_iter=ITERATIONS).fit_transform(
+        points
+    )
+    return drawing
 
 
 def _plane(points: Array) -> Array:

@@ -39,6 +39,7 @@ def config(**changes: Any) -> RunConfig:
     return RunConfig.parse(merged, source="test")
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_the_probe_sees_the_first_steps_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "EVERY", 1)
     level = {"level": "parity"}  # inside which digits are seen too
