@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("short_maps")
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
