@@ -11,7 +11,7 @@ import torch
 
 import trivet
 from trivet.distances import threads
-from trivet.distances.threads import MOST_ALONE, single_thread, share
+from trivet.distances.threads import MOST_ALONE, share, single_thread
 
 
 @pytest.fixture(autouse=True)
