@@ -259,6 +259,16 @@ def speed() -> Iterator[str]:
     )
 
 
+def busy_machine() -> Iterator[str]:
+    lines = (BENCHMARKS / "busy.md").read_text().splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if " | trivet | " in line]
+    assert {each[2] for each in cells} == {"64", "256", "1024"}
+    yield (
+        "Beside two spinning processes on the same two cores a step takes up to "
+        f"{max(float(each[-1]) for each in cells):.1f} times as long as without them"
+    )
+
+
 def steps() -> Iterator[str]:
     found = results(BENCHMARKS / "training.json")
     for name, key, digits in (("ResNet-18, 64 px", "resnet18", 0), ("conv2, 8 px", "conv2", 2)):
@@ -294,4 +304,4 @@ def suspects() -> Iterator[str]:
     yield "{} wrong, {} of no class, {} doubtful".format(*map(judged.count, ("wrong", "no class", "doubtful")))
 
 
-SOURCES = (easy_positives, strategies, digits, shapes, fine_tuned, speed, steps, evaluation, suspects)
+SOURCES = (easy_positives, strategies, digits, shapes, fine_tuned, speed, busy_machine, steps, evaluation, suspects)

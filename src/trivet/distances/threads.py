@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-MOST_ALONE = 2**19  # numbers of an operation that is too short to share where a second thread may have to be waited for
+MOST_ALONE = 2**21  # numbers of an operation whose sharing gains less than it costs where a thread has to be waited for
 
 Block = TypeVar("Block")
 Result = TypeVar("Result")
