@@ -23,7 +23,7 @@ class CandidateRow:
 
 
 def ladder_sentence(record: RunRecord) -> str | None:
-    """The items, which candidate is the result and at what cost, in a sentence; None where the run was no ladder."""
+    """The items, and which candidate is the result, as a sentence without its end; None where the run was no ladder."""
     ladder = record.ladder
     if ladder is None or not ladder.result:
         return None
@@ -40,13 +40,14 @@ def ladder_sentence(record: RunRecord) -> str | None:
             text = f"{items}: the result is {result.name}, unchanged, as {ladder.best} was not confirmed"
     else:
         text = f"{items}: the result is {result.name}, the best of {counted(len(tried), 'candidate')}"
-    return f"{text} ({_cost(ladder, result)})."
+    return text
 
 
-def _cost(ladder: LadderRecord, result: CandidateRecord) -> str:
-    trained = result.parameters
-    what = "nothing was trained" if not trained else f"{number(trained)} trained parameters"
-    return f"{ladder.seconds / 60:.1f} minutes to choose; {what}"
+def ladder_cost(ladder: LadderRecord) -> str:
+    """A sentence on what the result of a ladder took."""
+    trained = result_of(ladder).parameters
+    what = "nothing was trained" if not trained else f"{number(trained)} parameters were trained"
+    return f"It took {ladder.seconds / 60:.1f} minutes to choose; {what}."
 
 
 def ladder_caption(ladder: LadderRecord) -> str:
@@ -60,15 +61,15 @@ def ladder_caption(ladder: LadderRecord) -> str:
 def ladder_rows(ladder: LadderRecord) -> list[CandidateRow]:
     """A row for each candidate; the difference is that of MAP@R from the best encoder before it.
 
-    Where there is one encoder, the other candidates are named by what is done to it.
+    Where the other candidates begin as one encoder, they are named by what is done to it.
     """
-    rows, encoders = [], [each.name for each in ladder.candidates if each.rung == "encoder"]
+    rows, encoders = [], {each.encoder for each in ladder.candidates if each.rung != "encoder" and each.encoder}
     for each in ladder.candidates:
         interval = "" if each.low is None else f" ({points(each.low)} to {points(each.high)})"
         difference = "" if each.difference is None else points(each.difference) + interval
         shares = ("", "") if each.recall is None else (percent(each.recall), percent(each.map_at_r))
         cells = (*shares, difference, number(round(each.seconds)))
-        name = each.name.removeprefix(f"{encoders[0]}, ") if len(encoders) == 1 else each.name
+        name = each.name.removeprefix(f"{each.encoder}, ") if len(encoders) == 1 else each.name
         rows.append(CandidateRow(name, cells, each.name == ladder.result))
     return rows
 

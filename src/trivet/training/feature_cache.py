@@ -76,6 +76,9 @@ class FeatureCache:
             for file in sorted(self._folder.glob("*.npy")):
                 self._read(file)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._rows
+
     def rows(
         self,
         keys: Sequence[bytes],

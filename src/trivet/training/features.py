@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -22,6 +23,8 @@ from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import embed
 from trivet.training.feature_cache import FeatureCache
 from trivet.training.precision import device_of
+
+TIMED = 64  # items by which the time of all features is estimated
 
 
 def uses_features(config: RunConfig) -> bool:
@@ -54,6 +57,28 @@ def with_features(config: RunConfig, splits: Splits, network: Embedder) -> Split
         }
     train = datasets.pop("train")
     return replace(splits, train=train, evaluation=datasets)
+
+
+def feature_seconds(config: RunConfig, splits: Splits, network: Embedder) -> float:
+    """The time that the features of the items take that are not kept yet, estimated by a few of these.
+
+    Args:
+        network: with the encoder, a single one, on the CPU.
+    """
+    cache, backbone, seconds = FeatureCache(encoder_fingerprint(network)), network.backbone, 0.0
+    assert backbone is not None
+    backbone.to(device_of(config.training.accelerator))
+    for items in (splits.train, *splits.evaluation.values()):
+        inputs = loaded_inputs(items.inputs)
+        missing = np.flatnonzero([key not in cache for key in item_keys(inputs)])
+        few = np.random.default_rng(config.seed).permutation(missing)[:TIMED]
+        if len(few):
+            embed(backbone, inputs.subset(few[:1]))  # the first time takes longer
+            began = time.perf_counter()
+            embed(backbone, inputs.subset(few))
+            seconds += (time.perf_counter() - began) * len(missing) / len(few)
+    backbone.cpu()
+    return seconds
 
 
 def _members(network: Embedder) -> list[Embedder]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from trivet.collapse import fine_coarse_index
-from trivet.collapse.significance import RAW, compare, comparison_json
+from trivet.collapse.significance import RAW, UNTRAINED, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_levels
 from trivet.commands.diagnose.run import diagnosis_section
@@ -120,6 +120,8 @@ def write_evaluation(
         columns = item_columns([dataset])
         write_embeddings(file, embeddings, dataset.ids, columns, levels=dataset.labels, model=model_hash(run))
         references = run_references(untrained, dataset)
+        if record.ladder is not None and record.step == 0:  # nothing was trained: it is the network itself
+            references.pop(UNTRAINED, None)
         if dataset is not trained:
             measure_split(
                 record,

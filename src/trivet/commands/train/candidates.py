@@ -22,6 +22,7 @@ from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
 
 Values = dict[str, Any]
 ENCODER: Rung = "encoder"
+TRAINED: tuple[Rung, ...] = ("head", "fine-tuning", "scratch")
 EASY = {"name": "triplet", "margin": 0.2, "positives": "easy", "negatives": "semihard"}
 TRIPLET = {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"}
 SINGLES = {"name": "proxy-nca"}  # where a class has one item
@@ -64,7 +65,7 @@ class Candidate:
     @property
     def trained(self) -> bool:
         """False if it is an encoder as it is, or something fitted to its features."""
-        return self.rung in ("head", "fine-tuning", "scratch")
+        return self.rung in TRAINED
 
 
 @dataclass

@@ -15,7 +15,7 @@ import torch
 
 from trivet.collapse.measures import reference_modes
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.commands.train.candidates import ENCODER, Candidate, Proposer, settings_of
+from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, Proposer, settings_of
 from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
@@ -32,10 +32,10 @@ from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
 from trivet.training.class_sample import class_sample, evaluation_sample
-from trivet.training.components import begun, check_before_data, first_task, load_splits, trained_on
+from trivet.training.components import begun, check_before_data, first_task, load_splits, new_network, trained_on
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
-from trivet.training.features import with_features
+from trivet.training.features import feature_seconds, uses_features, with_features
 from trivet.training.ladder_config import LadderSettings, Rung
 from trivet.training.loop import fit
 from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, is_unfinished_ladder
@@ -47,6 +47,14 @@ COARSE, MODE_ITEMS = 0.75, 40  # share of classes with several modes, and items 
 ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
 VALIDATION = "validation"
+WHY: dict[Rung, str] = {  # a rung is tried
+    "encoder": "as it is",
+    "whitening": "evens out its directions",
+    "joined": "two may know more than one",
+    "head": "few numbers to learn",
+    "fine-tuning": "learns most, takes longest",
+    "scratch": "drawn or small images are unlike photographs",
+}
 TIMED = 5  # steps by which the time of a candidate is estimated
 FORECAST = 20  # steps after which a collapse of a pretrained network is foretold
 
@@ -191,8 +199,8 @@ class Ladder:
             self.record.reason = (
                 f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
-        minutes = f"{self._minutes:g} {noun(self._minutes, 'minute')}"
-        announce(f"What would not end within {minutes} is not tried; then the best is trained and evaluated.")
+        if not self.record.candidates:
+            announce(self._time_line(trains=any(rung in TRAINED for rung in rungs)))
         self._climb_rung(ENCODER)
         self._count_modes()
         for rung in rungs:
@@ -215,6 +223,27 @@ class Ladder:
             modes = reference_modes(embeddings, splits.train.labels[splits.level])
             if np.mean(modes.counts > 1) > COARSE:
                 self._proposer.coarse, self.record.modes = True, modes.mean
+
+    def _time_line(self, *, trains: bool) -> str:
+        """A sentence on how long it will take: features by a few of them, and the minutes that training may take."""
+        features = 0.0
+        for candidate in self._proposer.candidates(ENCODER, []):
+            config = resolved(settings_of(candidate))
+            if uses_features(config):
+                check_before_data(config)
+                with work(f"timing {candidate.name}"):
+                    splits = self.load(config)
+                    network = new_network(config, splits.train.inputs.shape)
+                    features += feature_seconds(config, splits, network) / 60
+        text = f"features {features:.1f}"
+        if trains and features < self._minutes:
+            text += f", candidates and the training of the best up to {self._minutes - features:.1f}"
+        elif trains:
+            text += (
+                f", which leaves nothing of {self._minutes:g} for training: --minutes {2 * math.ceil(features)} does"
+            )
+        minutes = max(features, self._minutes if trains else 0.0)
+        return f"About {max(0.1, minutes):.2g} {noun(minutes, 'minute')} and the evaluation: {text}."
 
     def _climb_rung(self, rung: Rung) -> None:
         """Try the candidates of a rung; of those that only train longer, while this gains on the best encoder."""
@@ -248,7 +277,8 @@ class Ladder:
                 self._best = candidate
             return earlier
         record = CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
-        with work(f"trying {candidate.name}"):
+        left = f"{max(0.0, self._minutes - self.record.seconds / 60):.1f} of {self._minutes:g} minutes left"
+        with work(f"trying {candidate.name} ({WHY[candidate.rung]}; {left})"):
             began = time.perf_counter()
             config = resolved(settings_of(candidate))
             try:

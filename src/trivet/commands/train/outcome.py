@@ -9,7 +9,7 @@ from pathlib import Path
 from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
-from trivet.reports.ladder_view import result_of
+from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of
 from trivet.reports.measures import EVALUATION, SAMPLED, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
@@ -51,7 +51,7 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
         shares = {name: share_of(levels, level) for name, levels in rows.items() if level in levels}
         together: dict[float | None, list[str]] = {}
         for name, share in shares.items():
-            together.setdefault(share, []).append(name)
+            together.setdefault(share, []).append("result" if name == "trained" and record.step == 0 else name)
         bars = [(", ".join(names), share) for share, names in together.items()]
         bars.append(("chance", share_of(rows["trained"], level, "chance_recall@1")))
         intervals = record.intervals.get(split, {}).get(level, {}).get(RECALL, {})
@@ -87,11 +87,16 @@ def _main_levels(record: RunRecord, split: str) -> dict[str, str]:
 def result_lines(record: RunRecord) -> list[tuple[str, str]]:
     """Sentences on how good the network is, with their tone ("bad", "warn" or "good"): the answer first.
 
-    There is one for each split and level, but for the split that a step was chosen by, which flatters; then one for
-    each collapse, and for each length of embedding that is worse beyond doubt.
+    Of a ladder it begins with what the result is, and ends with what that took. There is one for each split and level,
+    but for the split that a step was chosen by, which flatters; then one for each collapse, and for each length of
+    embedding that is worse beyond doubt.
     """
     splits = answering_splits(record)
     lines = [_answer(record, split, level) for split in splits for level in _main_levels(record, split)]
+    if (sentence := ladder_sentence(record)) is not None and record.ladder is not None:
+        tone, answer = lines[0] if lines else ("good", "")
+        begin = f"{sentence}{': ' if answer[:1].isdigit() else '. '}{answer}" if answer else f"{sentence}."
+        lines[:1] = [(tone, f"{begin} {ladder_cost(record.ladder)}")]
     lines += [
         ("bad", f"{verdict.kind.replace('-', ' ').capitalize()}: {split} ({verdict.rule}).")
         for split, diagnosed in record.diagnosis.items()

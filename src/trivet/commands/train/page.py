@@ -41,7 +41,6 @@ from trivet.reports.ladder_view import (
     ladder_caption,
     ladder_notes,
     ladder_rows,
-    ladder_sentence,
 )
 from trivet.reports.measures import EVALUATION, best_text, named, short_name
 from trivet.reports.monitor_record import MonitorRecord, Series
@@ -78,8 +77,6 @@ def write_run_report(record: RunRecord, path: Path) -> None:
     if chosen := choice_line(record):
         summary.append(("calm", chosen))
     bad |= any(tone == "bad" for tone, _ in summary)
-    if (sentence := ladder_sentence(record)) is not None:
-        summary.insert(0, ("good", sentence))
     context = {
         "record": record,
         "ladder": None if record.ladder is None else _ladder(record.ladder),

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 def print_run(record: RunRecord, folder: Path) -> None:
     """Print the answer of a run, its evaluation as a table, and what to do next."""
     from trivet.commands.train.outcome import cause_lines, choice_line, how_to_go_on, result_lines
-    from trivet.reports.ladder_view import ladder_notes, ladder_sentence
+    from trivet.reports.ladder_view import ladder_notes
 
-    if (sentence := ladder_sentence(record)) is not None:
-        print_text(sentence.replace("\u00a0", " "), bold=True)
     for _, line in result_lines(record):
         print_text(line.replace("\u00a0", " "), bold=True)
     for line in cause_lines(record):
@@ -41,10 +39,10 @@ def print_run(record: RunRecord, folder: Path) -> None:
 
 
 def _print_ladder(ladder: LadderRecord) -> None:
-    """Print the candidates as a table; why some were not tried is said below."""
+    """Print the candidates that were measured as a table; why others were not is said below."""
     from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
 
-    rows = [(row.name, *row.cells) for row in ladder_rows(ladder)]
+    rows = [(row.name, *row.cells) for row in ladder_rows(ladder) if row.cells[0]]
     print_table(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
 
 
