@@ -92,8 +92,8 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
         )
     if ladder.modes is not None:
         notes.append(
-            f"The classes are coarse: each holds {ladder.modes:.1f} groups of items in the mean. Heads and fine-tuning "
-            "were trained with easy positives, which leave these apart."
+            f"In the features of the best encoder each class holds {ladder.modes:.1f} groups of items in the mean. "
+            "Heads and fine-tuning were trained with easy positives, which leave these apart."
         )
     notes += [f"{each.name}: {each.reason}" for each in ladder.candidates if each.reason]
     if ladder.missing:

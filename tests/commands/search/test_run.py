@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
+from tests.small_texts import WORDS, text_network
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.index import run as index_module
@@ -224,9 +225,12 @@ def of_texts(folder: Path, way: str) -> dict[str, Any]:
     data: dict[str, Any] = {"name": "texts", "path": str(table)}
     if way == "a run on vectors":
         data = {"name": "vectors", "path": str(vectors)}
-    elif way != "a run on n-grams":
-        data["encoder"] = "mini"
-    settings = {**SETTINGS, "data": data, "loss": {"name": "triplet"}, "model": {"name": "linear", "embedding_dim": 4}}
+    model: dict[str, Any] = {"name": "linear", "embedding_dim": 4}
+    if way == "a run of a network of texts":
+        rows = [(" ".join(WORDS[4 + n % 14] for n in (i, i // 14, 3 * i)), ANIMALS[i % 6]) for i in range(54)]
+        table.write_text("".join(f"{text},{name}\n" for text, name in [("text", "animal"), *rows]))
+        model = {"name": f"text:{text_network(folder / 'network')}", "embedding_dim": 4, "head": "linear"}
+    settings = {**SETTINGS, "data": data, "loss": {"name": "triplet"}, "model": model}
     train(RunConfig.parse(settings, source="test"), folder / "run")
     if way == "a run on vectors":
         return {"source": folder / "run", "text_model": "mini", "text_prefix": "query: "}
@@ -238,7 +242,7 @@ def of_texts(folder: Path, way: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
 @pytest.mark.parametrize(
-    "way", ["a run with an encoder", "a run on n-grams", "a run on vectors", "a file", "a file of a run"]
+    "way", ["a run of a network of texts", "a run on n-grams", "a run on vectors", "a file", "a file of a run"]
 )
 def test_a_text_goes_the_whole_way_of_the_indexed_ones(
     way: str, distance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,12 +262,13 @@ def test_a_text_goes_the_whole_way_of_the_indexed_ones(
         (by_id,) = search_folder(index, id=id, k=5)["queries"]
         assert [item["id"] for item in by_text["neighbours"][1:]] == [item["id"] for item in by_id["neighbours"]]
 
-    if way == "a run on n-grams":  # the texts that they were fitted on
+    if "text_model" not in options:  # the texts that n-grams were fitted on
         (tmp_path / "texts.csv").write_text((tmp_path / "texts.csv").read_text().replace("number", "nr"))
     else:
         library.SentenceTransformer = lambda name, **options: Lengths(f"later {name}", **options)
-    with pytest.raises(ValueError, match="a text query must be embedded as the indexed texts were"):
-        search_folder(index, text="the ant number 1")
+    if way != "a run of a network of texts":  # which has all of its weights
+        with pytest.raises(ValueError, match="a text query must be embedded as the indexed texts were"):
+            search_folder(index, text="the ant number 1")
     if "text_model" in options:
         with pytest.raises(ValueError, match="index with the --text-model, and --text-prefix, that made"):
             make_index(output=tmp_path / "wrong", **options)

@@ -234,7 +234,7 @@ def test_coarse_classes_get_easy_positives(tmp_path: Path, groups: int, positive
     ladder.climb()
     (file,) = (tmp_path / "candidates").glob("*head*.toml")
     assert RunConfig.read(file).loss.model_dump()["positives"] == positives
-    assert any("The classes are coarse" in note for note in ladder_notes(ladder.record)) == (groups > 1)
+    assert any("groups of items in the mean" in note for note in ladder_notes(ladder.record)) == (groups > 1)
 
 
 def test_few_classes_choose_by_half_of_their_items_and_confirm_by_the_others(tmp_path: Path) -> None:

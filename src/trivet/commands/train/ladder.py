@@ -213,8 +213,11 @@ class Ladder:
         return resolved(settings_of(result))
 
     def _count_modes(self) -> None:
-        """Find out whether the labels are coarse: most classes have several modes in the best encoder."""
-        for best in self._ranked()[:1]:
+        """Find out whether the labels are coarse: most classes have several modes in the best encoder.
+
+        Modes of pixels or n-grams say nothing of what items mean.
+        """
+        for best in [each for each in self._ranked()[:1] if each.pretrained or self._proposer.kind == "vectors"]:
             config = resolved(settings_of(best))
             splits = self.load(config)
             rows = class_sample(splits.train.labels[splits.level], config.evaluation.sample, least=MODE_ITEMS, seed=0)
