@@ -148,7 +148,7 @@ def _resolved(settings: LadderSettings) -> LadderSettings:
     )
 
 
-class EndedEarlyError(ValueError):
+class EndedEarlyError(Exception):
     """A training that was not worth its end."""
 
 
@@ -221,7 +221,7 @@ class Ladder:
             config = resolved(settings_of(best))
             splits = self.load(config)
             rows = class_sample(splits.train.labels[splits.level], config.evaluation.sample, least=MODE_ITEMS, seed=0)
-            network, splits = begun(config, replace(splits, train=splits.train.subset(rows)))
+            network, splits = begun(config, replace(splits, train=splits.train.subset(rows), evaluation={}))
             embeddings = embed(network, splits.train.inputs)
             modes = reference_modes(embeddings, splits.train.labels[splits.level])
             if np.mean(modes.counts > 1) > COARSE:
@@ -356,10 +356,10 @@ class Ladder:
                 will collapse, by the forecast of its first steps.
         """
         steps = config.training.num_steps
-        monitor = CollapseMonitor(every=1, steps=steps)
+        monitor = CollapseMonitor(every=1, steps=steps) if record.rung == "fine-tuning" else None
 
         def check(step: int) -> None:
-            if record.rung == "fine-tuning" and step == FORECAST and step < steps and self._end < math.inf:
+            if monitor is not None and step == FORECAST and step < steps and self._end < math.inf:
                 forecast = monitor.forecast()
                 if forecast is not None and forecast.outlook == "likely":
                     raise EndedEarlyError(f"Ended after {step} of {steps} steps. {forecast.sentence}")
