@@ -35,7 +35,10 @@ SECONDS, ROOM = 20, 3 << 30  # of the processor; bytes of address space beside t
 
 
 def refused(read: Callable[[], Any]) -> str:
-    """The sentence that reading ends with; "" if it ends well. A crash, an unexpected error or no end fails."""
+    """The sentence that reading ends with; "" if it ends well.
+
+    A crash, an unexpected error, no end, or a sentence within another fails.
+    """
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     source, sink = os.pipe()
     child = os.fork()
@@ -60,6 +63,7 @@ def refused(read: Callable[[], Any]) -> str:
     _, status = os.waitpid(child, 0)
     assert status == 0, f"ended by {os.waitstatus_to_exitcode(status)}"
     assert not said.startswith("UNEXPECTED"), said
+    assert said.count(" must be ") < 2, said
     return said
 
 

@@ -73,8 +73,8 @@ def _check_different(path: Path, names: Sequence[object]) -> None:
 
 def _read_file(path: Path) -> pa.Table:
     """The rows of an arrow file, mapped, of which every value is checked to be one."""
+    check_regular(path, "a part of a data set")
     with read_errors(path, "arrow"):
-        check_regular(path, "a part of a data set")
         # As a buffer, whose end the reader knows: a map does not check that what it gives lies within the file.
         content = pa.memory_map(str(path)).read_buffer()
         expanded = sum(map(_expanded, pa.ipc.MessageReader.open_stream(pa.BufferReader(content))))
