@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tests.training.runs import check_same_run, head_settings, killed, record_of
+from tests.training.runs import check_same_run, head_settings, killed, known_classes, record_of
 
 from trivet.commands.embed.run import embed_data
 from trivet.commands.evaluate.trained_model import evaluate_run
 from trivet.commands.train.outcome import choice_line, result_lines, start
 from trivet.commands.train.run import resume, train
+from trivet.datasets import Dataset
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import retrieve_levels
 from trivet.models import Embedder
 from trivet.reports.run_record import SelectionCheck
 from trivet.training import RunConfig
-from trivet.training.checkpoint_selection import CheckpointSelection, Scores, lower_end, patience_end
-from trivet.training.components import Components, load_splits, run_fingerprint
+from trivet.training.checkpoint_selection import CheckpointSelection, Scores, lower_end, make_selection, patience_end
+from trivet.training.components import Components, begun, load_splits, run_fingerprint
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
 from trivet.training.trainer import Trainer
@@ -70,10 +71,10 @@ def harmed(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ended by patience, as step 8 was not better than step 6."""
+    """Ended by patience, as step 10 was not better than step 8."""
     path = tmp_path_factory.mktemp("runs") / "stopped"
     early = ("choosing.patience=1", "evaluation.every=2", "training.checkpoint_every=5", "training.steps=40")
-    train(settings(file, "training.learning_rate=1.0", *early), path)
+    train(settings(file, "training.learning_rate=1.5", *early), path)
     return path
 
 
@@ -90,33 +91,43 @@ def see(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     monkeypatch.setattr(CheckpointSelection, "scores", seen)
 
 
-def map_at_r(vectors: Any, labels: Any, others: Any) -> float:
-    """MAP@R by cosine, each item retrieved from the rest and from others, none of which is right: by definition."""
+def map_at_r(vectors: Any, labels: Any, others: Any = (), other_labels: Any = ()) -> float:
+    """MAP@R by cosine, each item retrieved from the rest and from others: by definition."""
+    rows, names = [*vectors, *others], [*labels, *other_labels]
+    rows = [row / np.linalg.norm(row) for row in rows]
     found = []
-    for i, (query, label) in enumerate(zip(vectors, labels, strict=True)):
-        ranked = [(query @ one, labels[j] == label) for j, one in enumerate(vectors) if j != i]
-        ranked = sorted([*ranked, *((query @ one, False) for one in others)], key=lambda pair: -pair[0])
-        count = sum(right for _, right in ranked)
-        right = [right for _, right in ranked[:count]]
-        found.append(sum(sum(right[: k + 1]) / (k + 1) for k in range(count) if right[k]) / count)
+    for i, label in enumerate(labels):
+        ranked = sorted((-(rows[i] @ row), names[j] != label) for j, row in enumerate(rows) if j != i)
+        right = [not wrong for _, wrong in ranked[: sum(not wrong for _, wrong in ranked)]]
+        found.append(sum(sum(right[: k + 1]) / (k + 1) for k in range(len(right)) if right[k]) / len(right))
     return float(np.mean(found))
 
 
-def test_held_out_items_are_looked_for_among_the_training_items_too(helped: Path, file: Path) -> None:
-    splits = load_splits(settings(file), None)
-    held_out, train = splits.evaluation["validation"], splits.train
-    parts = [part.inputs.batch(np.arange(len(part))).numpy().astype(np.float64) for part in (held_out, train)]
-    vectors, others = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in parts)
+def vectors_of(part: Dataset) -> Any:
+    return part.inputs.batch(np.arange(len(part))).numpy().astype(np.float64)
+
+
+def test_held_out_classes_are_looked_for_among_themselves(helped: Path, file: Path) -> None:
+    held_out = load_splits(settings(file), None).evaluation["validation"]
     choice = record_of(helped)["choosing"]
-    assert choice["known"] == len(train) == 72
-    expected = map_at_r(vectors, held_out.labels["kind"], others)
+    assert choice["known"] == 0
+    expected = map_at_r(vectors_of(held_out), held_out.labels["kind"])
     assert choice["checks"][0]["value"] == pytest.approx(expected, abs=1e-6)
-    assert expected < map_at_r(vectors, held_out.labels["kind"], []) - 0.05
     # The model that is saved is the best one that was seen.
-    saved = trained_model(RunFolder.open(helped))
-    best, among = (embed(saved, part.inputs).astype(np.float64) for part in (held_out, train))
+    best = embed(trained_model(RunFolder.open(helped)), held_out.inputs).astype(np.float64)
     seen = next(look["value"] for look in choice["checks"] if look["step"] == choice["step"])
-    assert map_at_r(best, held_out.labels["kind"], among) == pytest.approx(seen, abs=1e-6)
+    assert map_at_r(best, held_out.labels["kind"]) == pytest.approx(seen, abs=1e-6)
+
+
+def test_items_that_are_alone_of_their_class_are_looked_for_among_the_training_items_too(tmp_path: Path) -> None:
+    config = settings(known_classes(tmp_path, each=6), "data.folds=5", "data.folds_of=items", "data.levels=['kind']")
+    splits = load_splits(config, None)
+    held_out, train = splits.evaluation["validation"], splits.train
+    assert len(set(held_out.labels["kind"].tolist())) == len(held_out)
+    selection = make_selection(config.choosing, config.evaluation, splits, seed=0)
+    network, splits = begun(config, splits)
+    parts = [argument for part in (held_out, train) for argument in (vectors_of(part), part.labels["kind"])]
+    assert selection.scores(network).values[:, 0].mean() == pytest.approx(map_at_r(*parts), abs=1e-6)
 
 
 def test_a_head_begins_as_the_vectors_and_the_best_step_is_kept(helped: Path) -> None:
@@ -152,7 +163,7 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     assert tone == "bad"  # these vectors are noise
     assert answer.startswith("The result is the raw vectors: no better than chance on new classes (unseen by kind): ")
     line = str(choice_line(record))
-    where = "on classes held out (validation, 4 classes, among 72 training items)"
+    where = "on classes held out (validation, 4 classes)"
     assert line.startswith(f"No step had a higher MAP@R {where}.")
     # Patience was 1, and the first look found nothing higher.
     assert line.endswith(" Training ended early, at step 2, as 1 look found no higher MAP@R.")
@@ -173,7 +184,7 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
         embed_data(harmed, str(harmed.parent / "short.npz"), output)
 
 
-@pytest.mark.parametrize(("run", "step", "best"), [("helped", 8, 8), ("stopped", 8, 6)])
+@pytest.mark.parametrize(("run", "step", "best"), [("helped", 8, 8), ("stopped", 10, 8)])
 def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
     run: Path, step: int, best: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -310,8 +321,7 @@ def test_with_last_the_best_lies_beside_it_also_where_a_signal_stops_the_run(
     last, best = (read_vectors(tmp_path / f"{which}.parquet").embeddings for which in ("last", "best"))
     assert not np.array_equal(last, best)
     assert choice_line(record) == (
-        "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 "
-        "classes, among 72 training items). "
+        "The model is that of the last step, 4: MAP@R 60.0\u00a0% on classes held out (validation, 4 classes). "
         "The best is that of step 2: 70.0\u00a0%, against 50.0\u00a0% before training; it lies in model-best/."
     )
     assert start(record) is None

@@ -13,9 +13,11 @@ from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
 from trivet.metrics.folds import class_folds, stratified_folds
+from trivet.runtime.text import counted
 
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
 LEAST = 4  # items of a class, of which some are held out
+LEAST_CLASSES = 4  # of which some are held out: two to train on, and two to tell apart
 
 
 class Inputs(Protocol):
@@ -273,7 +275,7 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
         of: the folds share no class, or have items of each class that has four or more.
 
     Raises:
-        ValueError: if there are fewer classes than folds, or no class of four items.
+        ValueError: if there are fewer than two classes for each fold, or no class of four items.
 
     Source:
         Of classes: Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
@@ -288,13 +290,15 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
                 f'there are none at level {splits.level!r}; set data.folds_of = "classes", or data.folds = 0.'
             )
     else:
-        try:
-            holdout = class_folds(labels, folds)[fold]
-        except ValueError:
+        classes = len(np.unique(labels))
+        if 2 * folds > classes:
+            fewer = f"{classes // 2} or fewer" if classes >= LEAST_CLASSES else "0"
             raise ValueError(
-                f"data.folds must be at most the number of training classes at level {splits.level!r}: got {folds}; "
-                "use fewer folds, or train on a finer level."
-            ) from None
+                "data.folds must be at most half the number of training classes, as two are held out to tell apart: "
+                f"got {folds} for {counted(classes, 'class')} at level {splits.level!r}; set data.folds = {fewer}, or "
+                "train on a finer level."
+            )
+        holdout = class_folds(labels, folds)[fold]
     rest = np.setdiff1d(np.arange(len(splits.train)), holdout)
     noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[rest])
     return replace(

@@ -67,10 +67,9 @@ class CheckpointSelection:
     a one-sided 95 % interval (Student's t) above 0, and its recall@1 is not lower. Among these the highest measure
     counts, and of equal ones the first.
 
-    Items of classes that are not trained on retrieve from each other and from training items, none of which is right:
-    in use, too, a new class is looked for among those that are known. Among a few new classes alone nearly all is right
-    before training, and what is gained among many does not show. Items of trained classes retrieve from each other, as
-    those that are evaluated do, or from training items as well where most are alone of their class.
+    Items retrieve from each other, as those that are evaluated do; where most are alone of their class, from training
+    items as well. New classes must not: a network that is trained on some sets these apart from all others, which says
+    nothing of how well it tells others from each other.
 
     Args:
         config: see `ChoosingConfig`.
@@ -236,17 +235,9 @@ def make_selection(
     active, level, known = selection_split(splits) is not None, choosing.level or splits.level, None
     labels = items.labels[level]
     alone = np.bincount(labels)[labels] == 1
-    if active and items.protocol is None and (alone.mean() > 0.5 or _disjoint_classes(items, splits.train, level)):
+    if active and items.protocol is None and alone.mean() > 0.5:
         known = evaluation_sample(splits.train, evaluation.sample, seed=seed)
     return CheckpointSelection(choosing, items, known, level, evaluation.distance, active=active)
-
-
-def _disjoint_classes(items: Dataset, others: Dataset, level: str) -> bool:
-    """True if two sets of items have no class of a level in common."""
-    first, second = (
-        {dataset.names[level][label] for label in np.unique(dataset.labels[level])} for dataset in (items, others)
-    )
-    return not first & second
 
 
 def patience_end(patience: int | None, checks: Sequence[SelectionCheck], best: int) -> int | None:

@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["data.level=modle"], "level = 'modle' is not a label level of these data; did you mean 'model'"),
         (["data.levels=['make']"], "data.levels must name each of the 2 folder levels"),
         (["data.noise={kind='within-superclass', rate=0.2, superclass='make'}"], "needs a label level above"),
-        (["data.folds=9"], "data.folds must be at most the number of training classes at level 'make': got 9"),
+        (["data.folds=9"], "data.folds must be at most half the number of training classes"),
         (["data.decisions=gone.csv"], "gone.csv does not exist; check the path"),
         (["data.decisions=bad.csv"], "it has no 'decision'"),
         (["training.accelerator=gpu"], "needs a GPU"),

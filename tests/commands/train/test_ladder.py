@@ -379,9 +379,7 @@ def splits_of(tmp_path: Path, **options: Any) -> Splits:
     ("classes", "expected"),
     [
         (6, None),
-        (8, (4, 4, "classes")),
-        (30, (4, 4, "classes")),
-        (32, (2, 2, "classes")),
+        (8, (2, 2, "classes")),
         (94, (2, 2, "classes")),
         (96, (2, 1, "classes")),
         (500, (8, 1, "classes")),

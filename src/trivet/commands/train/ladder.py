@@ -19,7 +19,7 @@ from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, Propos
 from trivet.commands.train.run import train
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
-from trivet.datasets.dataset import hold_out_fold, holds_items_out
+from trivet.datasets.dataset import LEAST_CLASSES, hold_out_fold, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
@@ -41,8 +41,7 @@ from trivet.training.loop import fit
 from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, is_unfinished_ladder
 
 MINUTES, GPU_MINUTES = 4.0, 30.0
-FEW_CLASSES = 4  # to train on, below which none can be held out
-SEVERAL = 16  # classes, from which on half of them choose, and half may be held out at a time
+SEVERAL = 16  # held-out classes, from which on half of them choose; of fewer, half of the items of each
 COARSE, MODE_ITEMS = 0.75, 40  # share of classes with several modes, and items of each that are looked at, at least
 ENOUGH = 24  # held-out classes to choose and confirm by
 MOST_FOLDS, ITEM_FOLDS = 8, 5
@@ -70,8 +69,8 @@ def climb(
 ) -> RunRecord | None:
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
-    Each candidate is trained without a part of the training classes and measured on these; of few classes each half or
-    quarter is held out in turn. By half of the classes, of few of them half of their items, candidates are compared: of
+    Each candidate is trained without a part of the training classes and measured on these; of few classes each half is
+    held out in turn. By half of the classes, of few of them half of their items, candidates are compared: of
     the encoders the one of the highest MAP@R is the best; anything else, the inputs as well, must be better beyond
     doubt, see `compare_scores`, and of these again the highest is the best. By the other half the best is compared with
     the encoder that it begins as: where its MAP@R is lower, or its recall@1 beyond doubt, this encoder is the result.
@@ -197,7 +196,7 @@ class Ladder:
             rungs = [rung for rung in self._proposer.rungs if rung in self._settings.ladder.rungs and rung != ENCODER]
         else:
             self.record.reason = (
-                f"Fewer than {FEW_CLASSES} training classes: none can be held out, so nothing else was tried."
+                f"Fewer than {LEAST_CLASSES} training classes: none can be held out, so nothing else was tried."
             )
         if not self.record.candidates:
             announce(self._time_line(trains=any(rung in TRAINED for rung in rungs)))
@@ -437,19 +436,17 @@ def validation_folds(splits: Splits) -> Folds | None:
     """Folds by which candidates are compared; None where there are too few classes.
 
     Where most queries are of trained classes, a fifth of the items of each class is held out; else an eighth of 192
-    classes or more, 24 of fewer, of fewer than 48 each half in turn, and of fewer than 16 each quarter, as a network
-    that is trained on half of a few classes says little about one that is trained on all.
+    classes or more, 24 of fewer, and of fewer than 48 each half in turn.
     """
     if selection_split(splits) is not None:
         return Folds(1, 1, "classes")
     if holds_items_out(splits):
         return Folds(ITEM_FOLDS, 1, "items")
     classes = _classes(splits)
-    if classes < FEW_CLASSES:
+    if classes < LEAST_CLASSES:
         return None
     if classes < 2 * ENOUGH:
-        folds = 4 if classes < SEVERAL else 2
-        return Folds(folds, folds, "classes")
+        return Folds(2, 2, "classes")
     return Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
 
 
