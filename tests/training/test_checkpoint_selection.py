@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -254,12 +255,28 @@ def test_settings_of_a_choice(file: Path, changes: list[str], sentence: str | No
 def test_there_must_be_something_to_choose_by(file: Path, tmp_path: Path) -> None:
     config = settings(file)
     data = config.data.model_copy(update={"folds": None})
-    with pytest.raises(ValueError, match=r'keep = "best" needs items to choose by .*only unseen; set data.folds = 4'):
+    with pytest.raises(
+        ValueError, match=r'keep = "best" needs items to choose by .*only unseen; .*, or set data.folds = 4'
+    ):
         train(config.model_copy(update={"data": data}), tmp_path / "run")
     choosing = config.choosing.model_copy(update={"keep": "last", "patience": 3})
     with pytest.raises(ValueError, match=r"choosing.patience = 3 needs items to choose by beside"):
         train(config.model_copy(update={"data": data, "choosing": choosing}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("classes", "folds"), [(2, None), (4, 2), (6, 3), (20, 4)])
+def test_as_many_folds_are_suggested_as_can_be(tmp_path: Path, classes: int, folds: int | None) -> None:
+    path = tmp_path / "few.npz"
+    kinds, numbers = np.repeat(np.arange(2 * classes), 8), np.random.default_rng(0).normal(size=(16 * classes, 4))
+    np.savez(path, embeddings=numbers, kind=kinds.astype("U2"), split=np.where(kinds < classes, "train", "test"))
+    changes = ["batch.num_classes=2", "data.folds=0"]
+    with pytest.raises(ValueError, match="only unseen; ") as error:
+        load_splits(settings(path, *changes), None)
+    advice = re.findall(r"or set (data.folds = \d+), which|; set (choosing.keep = \"last\")", str(error.value))
+    assert [first for first, _ in advice if first] == ([] if folds is None else [f"data.folds = {folds}"])
+    for remedy in filter(None, (text for pair in advice for text in pair)):
+        assert load_splits(settings(path, *changes, remedy.replace(" ", "")), None)
 
 
 def test_patience_counts_looks_since_the_highest_or_the_best() -> None:

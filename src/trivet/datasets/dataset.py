@@ -18,6 +18,7 @@ from trivet.runtime.text import counted
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
 LEAST = 4  # items of a class, of which some are held out
 LEAST_CLASSES = 4  # of which some are held out: two to train on, and two to tell apart
+FOLDS = 4  # as many as are suggested
 
 
 class Inputs(Protocol):
@@ -266,6 +267,17 @@ def holds_items_out(splits: Splits) -> bool:
         if split != "validation"
     ]
     return bool(known) and bool(np.concatenate(known).mean() > 0.5)
+
+
+def suggested_folds(classes: int) -> int:
+    """The number of class-disjoint folds to suggest for so many training classes: each has two; below 2 for none."""
+    return min(FOLDS, classes // 2)
+
+
+def folds_advice(splits: Splits) -> str:
+    """The end of a sentence of advice, to hold classes out; empty where there are too few."""
+    folds = suggested_folds(len(np.unique(splits.train.labels[splits.level])))
+    return f", or set data.folds = {folds}, which holds out a part of the training classes" if folds > 1 else ""
 
 
 def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"] = "classes") -> Splits:

@@ -14,7 +14,7 @@ from torch import nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import Dataset, Splits, augmentation, load
-from trivet.datasets.dataset import holds_items_out
+from trivet.datasets.dataset import folds_advice, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
 from trivet.datasets.texts import TextsConfig
@@ -77,7 +77,7 @@ def load_splits(
             setting, remedy = f"patience = {choosing.patience}", "no choosing.patience"
         raise ValueError(
             f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
-            f"set data.folds = 4, which holds out a quarter of the training classes, or {remedy}."
+            f"set {remedy}{folds_advice(splits)}."
         )
     if config.data.folds and "folds_of" not in config.data.model_fields_set and holds_items_out(splits):
         note = (

@@ -36,6 +36,7 @@ from trivet.commands.train.run import resume, train
 from trivet.config.base import flat
 from trivet.config.plugins import settings_of
 from trivet.datasets import Splits
+from trivet.datasets.dataset import folds_advice
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.models import TextNetworkConfig
 from trivet.reports.run_record import RunRecord, SelectionCheck
@@ -103,8 +104,7 @@ class Data:
             if split is None or len(splits.evaluation) < 2:
                 raise ValueError(
                     f"a sweep must choose by items that are not tested: there is only {', '.join(splits.evaluation)}; "
-                    "set data.folds = 4, which holds out a quarter of the training classes, or give the data a split "
-                    "val."
+                    f"give the data a split val{folds_advice(splits)}."
                 )
             self._known[key] = replace(splits, evaluation={split: splits.evaluation[split]})
         return self._known[key]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words
+from trivet.datasets.dataset import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of
@@ -366,8 +367,11 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     bad &= record.ladder is None  # which has tried what it could
     if bad and cause_lines(record):
         return f"make the change in {typed(run / 'config.toml')}, and {again}"
-    if bad and (record.choosing is None or record.choosing.keep == "last"):
-        return f"{again} --set data.folds=4 --set choosing.keep=best, which keeps the start where no step is better."
+    counts = record.data.train
+    folds = suggested_folds(0 if counts is None else counts.classes.get(record.level, 0))
+    if bad and folds > 1 and (record.choosing is None or record.choosing.keep == "last"):
+        better = f"--set data.folds={folds} --set choosing.keep=best"
+        return f"{again} {better}, which keeps the start where no step is better."
     index = f"{run}-index"
     item = next((item for plane in record.maps.values() for item in plane.ids), "ID")
     search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)} --id {typed(item)}"
