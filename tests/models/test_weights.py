@@ -37,7 +37,7 @@ def test_names_may_stand_behind_a_prefix(prefix: str, suffix: str, tmp_path: Pat
         save_file({**named, "fc.weight": torch.zeros(2)}, path)
     filled = network()
     said = load_weights(filled, path)
-    assert said == f"1 tensors of {path} are not of the backbone and were left out: fc.weight."
+    assert said == f"Tensors of {path} that the backbone does not have were left out: fc.weight."
     assert all(torch.equal(value, state[key]) for key, value in filled.state_dict().items())
 
 

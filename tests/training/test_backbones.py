@@ -27,7 +27,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = build(ModelConfig(name=NAME), (1, 8, 8), seed=7).state_dict()
     named = {f"model.{key.removeprefix('body.0.')}": value for key, value in state.items() if "body.0." in key}
     save_file(
-        {**{key: value.contiguous() for key, value in named.items()}, "model.fc.weight": torch.zeros(9, 512)}, path
+        {
+            **{key: value.contiguous() for key, value in named.items()},
+            "model.fc.weight": torch.zeros(9, 512),
+            "neck": torch.zeros(1),
+        },
+        path,
     )
     return path
 
@@ -55,7 +60,7 @@ def test_a_killed_run_goes_on_bit_for_bit_and_frozen_parts_stay(weights: Path, t
 
     whole = job("run")
     (said,) = [line for line in whole.run_log.record.warnings if "left out" in line]
-    assert said == f"1 tensors of {weights} are not of the backbone and were left out: model.fc.weight."
+    assert said == f"Tensors of {weights} that the backbone does not have were left out: neck."
     assert whole.fit() == "finished"
     kept = tmp_path / "run" / "checkpoints" / "step-00000002.safetensors"
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
@@ -67,6 +72,10 @@ def test_a_killed_run_goes_on_bit_for_bit_and_frozen_parts_stay(weights: Path, t
     trained, again = whole.state.learner.model.cpu().state_dict(), cut.state.learner.model.cpu().state_dict()
     assert all(torch.equal(values, again[key]) for key, values in trained.items())
     start = {key.removeprefix("model."): values for key, values in load_file(weights).items()}
-    changed = {key for key in start if key != "fc.weight" and not torch.equal(start[key], trained[f"body.0.0.{key}"])}
+    changed = {
+        key
+        for key in start
+        if key not in ("fc.weight", "neck") and not torch.equal(start[key], trained[f"body.0.0.{key}"])
+    }
     assert "layer4.0.conv1.weight" in changed
     assert not any(key.startswith(("conv1", "bn1", "layer1")) or "running" in key for key in changed)

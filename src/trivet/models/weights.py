@@ -23,6 +23,8 @@ LISTED = 4  # names in a sentence
 def load_weights(network: nn.Module, path: Path) -> str | None:
     """Give a network the weights of a file; returns what of the file was left out, in a sentence, or None.
 
+    The classifier of a network of timm is left out silently, as an embedding has none.
+
     Every tensor of the network must be there, with its shape, under its name and anything that stands before the names
     of all, such as "module." or "model.backbone.". The first layer of a network for grey images takes that of one for
     colours, summed over these.
@@ -108,10 +110,16 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> s
             "network, or another model.name."
         )
     network.load_state_dict(matched, strict=False)
-    rest = [name for name in tensors if name.removeprefix(prefix) not in matched or not name.startswith(prefix)]
+    classifier = getattr(network, "pretrained_cfg", {}).get("classifier") or ()  # timm's: names of layers, or one
+    layers = tuple(f"{prefix}{layer}." for layer in ([classifier] if isinstance(classifier, str) else classifier))
+    rest = [
+        name
+        for name in tensors
+        if not (name.startswith(prefix) and name.removeprefix(prefix) in matched) and not name.startswith(layers)
+    ]
     if not rest:
         return None
-    return f"{len(rest)} tensors of {source} are not of the backbone and were left out: {abbreviated(rest, LISTED)}."
+    return f"Tensors of {source} that the backbone does not have were left out: {abbreviated(rest, LISTED)}."
 
 
 def _prefix(names: list[str], stored: list[str], source: str) -> str:
