@@ -167,6 +167,11 @@ class _Options(Config, allow_inf_nan=True):
     """Options of a rule; a limit may be infinite."""
 
 
+@functools.cache
+def _options_of(rule: type[Any]) -> type[_Options]:
+    return derived_settings(rule, _Options, exclude=(), types={})
+
+
 def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: type[Any]) -> Any:
     """The rule a setting describes."""
     options = {"name": value} if isinstance(value, str) else dict(value)
@@ -176,7 +181,7 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
     if name not in table and not is_reference(name):
         raise ValueError(f"{role} = {name!r} is not a strategy; {nearest(name, table)}")
     rule = table[name] if name in table else python_object(name, kind=role, base=base)
-    model = derived_settings(rule, _Options, exclude=(), types={})
+    model = _options_of(rule)
     for key in options:
         if key not in model.model_fields:
             known = nearest(key, model.model_fields) if model.model_fields else "it has none."
