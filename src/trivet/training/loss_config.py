@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -168,7 +168,7 @@ class _Options(Config, allow_inf_nan=True):
 
 
 @functools.cache
-def _options_of(rule: type[Any]) -> type[_Options]:
+def _options_of(rule: Callable[..., Any]) -> type[_Options]:
     return derived_settings(rule, _Options, exclude=(), types={})
 
 
@@ -180,7 +180,7 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
     name = str(options.pop("name"))
     if name not in table and not is_reference(name):
         raise ValueError(f"{role} = {name!r} is not a strategy; {nearest(name, table)}")
-    rule = table[name] if name in table else python_object(name, kind=role, base=base)
+    rule: Callable[..., Any] = table[name] if name in table else python_object(name, kind=role, base=base)
     model = _options_of(rule)
     for key in options:
         if key not in model.model_fields:
