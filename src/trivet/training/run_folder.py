@@ -63,6 +63,12 @@ def is_unfinished_ladder(path: Path) -> bool:
     return (path / LADDER_CONFIG).is_file() and not (path / CONFIG).is_file()
 
 
+def candidate_file(run: Path, name: str, suffix: str) -> Path:
+    """The file of a candidate of a ladder: "toml" for its settings, "npz" for its scores."""
+    plain = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
+    return run / CANDIDATES / f"{plain}.{suffix}"
+
+
 class RunFolder:
     """A run on disk: `config.toml`, `metrics.csv`, `checkpoints/`, `model/`, `embeddings/`, `record.json`, report.
 

@@ -11,9 +11,10 @@ import pytest
 from tests.pages import page_words, write_run_report
 from tests.watched import HOSTILE, Watched
 
-from trivet.commands.train.outcome import cause_lines, result_lines
+from trivet.commands.train.outcome import cause_lines, how_to_go_on, result_lines
 from trivet.commands.train.tolerance import noise_lines
 from trivet.reports.diagnosis_record import DiagnosisSection
+from trivet.reports.ladder_record import CandidateRecord, LadderRecord
 from trivet.reports.page import duration, image, moment, number, percent, points
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import BELOW
@@ -174,6 +175,40 @@ def test_a_result_that_is_the_encoder_is_said_first_and_no_failure(step: int) ->
     assert tone == "good"
     start = f"The result is lite as it is: 90.0 % {ON}, +40.0 points over the 50.0 % of the raw inputs ("
     assert answer.replace("\u00a0", " ").startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("others", "advice"),
+    [
+        (
+            [(0.04, -0.01), (0.06, -0.02), (-0.01, -0.03)],
+            "try C1 all the same, +6.0 points of MAP@R",
+        ),
+        ([(-0.01, -0.03), (0.06, 0.01)], None),
+        ([], None),
+    ],
+)
+def test_where_the_encoder_stays_the_candidate_that_is_in_doubt_can_be_tried(
+    others: list[tuple[float, float]], advice: str | None
+) -> None:
+    ladder = LadderRecord(
+        candidates=[
+            CandidateRecord(name="lite", rung="encoder", better=True),
+            *(
+                CandidateRecord(name=f"C{i}", rung="head", difference=mean, low=low, high=2 * mean - low)
+                for i, (mean, low) in enumerate(others)
+            ),
+        ],
+        best="lite",
+        result="lite",
+    )
+    record = RunRecord.read(compared(0.9, zero_shot=(0.9, "equal"))).model_copy(update={"ladder": ladder})
+    line = str(how_to_go_on(record, Path("run")))
+    assert ("all the same" in line) == (advice is not None)
+    if advice is not None:
+        assert line.startswith(
+            f"{advice} on held-out classes (−2.0 to +14.0): trivet train run/candidates/C1.toml -o run-2; "
+        )
 
 
 def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:

@@ -38,7 +38,15 @@ from trivet.training.embed_dataset import embed
 from trivet.training.features import feature_seconds, uses_features, with_features
 from trivet.training.ladder_config import LadderSettings, Rung
 from trivet.training.loop import fit
-from trivet.training.run_folder import CANDIDATES, CONFIG, LADDER, LADDER_CONFIG, NAMES, RunFolder, is_unfinished_ladder
+from trivet.training.run_folder import (
+    CONFIG,
+    LADDER,
+    LADDER_CONFIG,
+    NAMES,
+    RunFolder,
+    candidate_file,
+    is_unfinished_ladder,
+)
 
 MINUTES, GPU_MINUTES = 4.0, 30.0
 SEVERAL = 16  # held-out classes, from which on half of them choose; of fewer, half of the items of each
@@ -274,7 +282,7 @@ class Ladder:
         earlier = next((each for each in self.record.candidates if each.name == candidate.name), None)
         if earlier is not None:
             if earlier.recall is not None:
-                self._scores[candidate.name] = _read_scores(self._file(candidate, "npz"))
+                self._scores[candidate.name] = _read_scores(candidate_file(self._folder, candidate.name, "npz"))
             if earlier.better:
                 self._best = candidate
             return earlier
@@ -298,7 +306,7 @@ class Ladder:
             record.seconds = round(time.perf_counter() - began, 1)
         if record.better:
             self._best = candidate
-        write_atomic(self._file(candidate, "toml"), config.to_toml().encode())
+        write_atomic(candidate_file(self._folder, candidate.name, "toml"), config.to_toml().encode())
         self.record.candidates.append(record)
         self.record.seconds = round(self.record.seconds + record.seconds, 1)
         self._write()
@@ -320,7 +328,7 @@ class Ladder:
                 return
         scores = _pooled([self._fold_scores(config, splits, record) for splits in folds])
         self._scores[candidate.name] = scores
-        _write_scores(self._file(candidate, "npz"), scores)
+        _write_scores(candidate_file(self._folder, candidate.name, "npz"), scores)
         chosen = _half(scores, 0)
         self.record.items, self.record.classes = len(chosen.values), len(np.unique(chosen.classes))
         record.map_at_r, record.recall = map(float, chosen.values.mean(axis=0))
@@ -422,10 +430,6 @@ class Ladder:
         if key not in self._loaded:
             self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
         return self._loaded[key]
-
-    def _file(self, candidate: Candidate, suffix: str) -> Path:
-        name = "".join(character if character.isalnum() or character in "-_." else "-" for character in candidate.name)
-        return self._folder / CANDIDATES / f"{name}.{suffix}"
 
     def _write(self) -> None:
         write_json(self._folder / LADDER, self.record.as_json())

@@ -10,13 +10,14 @@ from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words
 from trivet.datasets.dataset import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
-from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of
+from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of, undecided
 from trivet.reports.measures import EVALUATION, SAMPLED, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
 from trivet.reports.shared_records import Levels
 from trivet.reports.verdict_view import RESULTS
 from trivet.runtime.text import BELOW, counted, typed
+from trivet.training.run_folder import candidate_file
 
 RECALL = "recall@1"
 COLLAPSES = ("network-collapse", "class-collapse")
@@ -375,11 +376,19 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     index = f"{run}-index"
     item = next((item for plane in record.maps.values() for item in plane.ids), "ID")
     search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)} --id {typed(item)}"
-    if (ladder := record.ladder) is not None and ladder.missing and result_of(ladder).rung == "encoder":
-        return f"compare other encoders, which trivet encoders lists; to search with this one: {search}"
-    if OPEN in lines[0][1]:
-        return f"label more classes or items, for a surer answer; to search with this network: {search}"
-    return search
+    advice = list[str]()
+    if (ladder := record.ladder) is not None and result_of(ladder).rung == "encoder":
+        if ladder.missing:
+            advice.append("compare other encoders, which trivet encoders lists")
+        if (other := undecided(ladder)) is not None:
+            settings, output = candidate_file(run, other.name, "toml"), f"{run}-2"
+            advice.append(
+                f"try {other.name} all the same, {points(other.difference)} points of MAP@R on held-out classes "
+                f"({points(other.low)} to {points(other.high)}): trivet train {typed(settings)} -o {typed(output)}"
+            )
+    elif OPEN in lines[0][1]:
+        advice.append("label more classes or items, for a surer answer")
+    return "; ".join([*advice, f"to search with this network: {search}"]) if advice else search
 
 
 def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
