@@ -45,6 +45,7 @@ RESULTS = Path(__file__).parent / "results"
 RUNS, TABLE = RESULTS / "ladder.jsonl", RESULTS / "ladder.md"
 IMAGES, FEW_CLASSES, FEW_ITEMS = 3000, 6, 8
 HALVINGS = 20
+MEASURES = ("recall@1", "map@r")
 Values = dict[str, Any]
 Rows = Sequence[tuple[str, str, str]]
 
@@ -169,7 +170,6 @@ def measured(case: str, seed: int, images: Path, encoder: Path, minutes: float) 
         now, other = (retrieved(items, level, each) for each in (rows, others))
         known = case.endswith("known classes")
         compared = compare([now], [other], reference=first.name, level=level, known_classes=known)
-        measures = ("recall@1", "map@r")
         return {
             "case": case,
             "seed": seed,
@@ -178,8 +178,8 @@ def measured(case: str, seed: int, images: Path, encoder: Path, minutes: float) 
             "rung": result_of(record).rung,
             "items": int(now.counted.sum()),
             "classes": len(np.unique(now.classes)),
-            **{name: now.mean()[name] for name in measures},
-            **{f"encoder_{name}": other.mean()[name] for name in measures},
+            **{name: now.mean()[name] for name in MEASURES},
+            **{f"encoder_{name}": other.mean()[name] for name in MEASURES},
             "low": compared.low,
             "high": compared.high,
             "alike_halves": None if known or result_of(record).rung == "encoder" else alike(items, level, rows, others),
@@ -202,10 +202,10 @@ def embedded(config: RunConfig) -> tuple[Dataset, str, Any]:
     return items, splits.level, embed(network, items.inputs)
 
 
-def retrieved(items: Dataset, level: str, rows: Any) -> Retrieval:
+def retrieved(items: Dataset, level: str, rows: Any, measures: Sequence[str] = MEASURES) -> Retrieval:
     """What is retrieved of items by their embeddings."""
     arguments = items.evaluation_arguments(rows)
-    return retrieve_levels(**arguments, measures=("recall@1", "map@r"), distance="cosine")[level]
+    return retrieve_levels(**arguments, measures=measures, distance="cosine")[level]
 
 
 def alike(items: Dataset, level: str, rows: Any, others: Any) -> float:
@@ -217,7 +217,8 @@ def alike(items: Dataset, level: str, rows: Any, others: Any) -> float:
         differences, variance = list[float](), 0.0
         for half in np.array_split(order, 2):
             members = np.flatnonzero(np.isin(items.labels[level], half))
-            sides = [[retrieved(items.subset(members), level, each[members])] for each in (rows, others)]
+            half_items = items.subset(members)
+            sides = [[retrieved(half_items, level, each[members], ("recall@1",))] for each in (rows, others)]
             compared = compare(*sides, reference="encoder", level=level)
             differences.append(compared.difference)
             variance += ((compared.high - compared.low) / 2) ** 2

@@ -274,7 +274,10 @@ def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -
     values = settings(tmp_path)
     del values["data"]["folds"]
     sweep = Sweep.parse(values, source="x")
-    with pytest.raises(ValueError, match="must choose by items that are not tested: there is only unseen; give the data a split val, or set data"):
+    with pytest.raises(
+        ValueError,
+        match="must choose by items that are not tested: there is only unseen; give the data a split val, or set data",
+    ):
         begin(sweep, tmp_path / "made", Data(sweep))
     values = settings(tmp_path)
     values["sweep"]["vary"]["batch.num_classes"] = [3, 50]
