@@ -127,3 +127,33 @@ def test_an_encoder_as_it_is_is_a_run_like_others(tmp_path: Path) -> None:
     check_outputs([OutputFolder("--output", tmp_path / "run", RUN_FOLDER)], [])  # --force may replace it
     with pytest.raises(ValueError, match=r"leaves nothing to train: .* set training\.steps = 0"):
         settings(tmp_path, "texts", model={"head": "none", "embedding_dim": 0})
+
+
+def test_the_time_of_features_is_that_of_the_items_that_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(tmp_path, "texts")
+    splits = load_splits(config, None)
+    clock = [0.0]
+
+    def half_a_second_each(network: torch.nn.Module, inputs: Any) -> Any:
+        clock[0] += 0.5 * len(inputs)
+        return embed(network, inputs)
+
+    network, _ = begun(config, splits)
+    monkeypatch.setattr(features, "FeatureCache", lambda _: set())
+    monkeypatch.setattr(features, "embed", half_a_second_each)
+    monkeypatch.setattr(features, "TIMED", 5)
+    monkeypatch.setattr(features.time, "perf_counter", lambda: clock[0])
+    items = len(splits.train) + sum(map(len, splits.evaluation.values()))
+    assert features.feature_seconds(config, splits, network) == pytest.approx(0.5 * items)
+    assert clock[0] < 0.5 * items  # by a few of them
+    kept = set(features.item_keys(loaded_inputs(splits.train.inputs))[:4])
+    monkeypatch.setattr(features, "FeatureCache", lambda _: kept)
+    missing = sum(
+        key not in kept
+        for part in (splits.train, *splits.evaluation.values())
+        for key in features.item_keys(loaded_inputs(part.inputs))
+    )
+    assert missing < items
+    assert features.feature_seconds(config, splits, network) == pytest.approx(0.5 * missing)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tests.commands.conftest import Call
 from tests.models.test_encoders import CONVOLUTIONS, VIT, save_timm
@@ -387,6 +388,29 @@ def splits_of(tmp_path: Path, **options: Any) -> Splits:
 )
 def test_classes_that_are_held_out(tmp_path: Path, classes: int, expected: tuple[int, int, str] | None) -> None:
     assert validation_folds(splits_of(tmp_path, classes=classes, items=2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rungs", "line"),
+    [
+        (90, ["encoder", "head"], "features 1.5, candidates and the training of the best up to 2.5"),
+        (300, ["encoder", "head"], "features 5.0, which leaves nothing of 4 for training: --minutes 10 does"),
+        (90, ["encoder", "whitening"], "features 1.5"),
+    ],
+)
+def test_it_is_said_beforehand_how_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, rungs: list[str], line: str
+) -> None:
+    values = {"data": {"name": "vectors", "path": str(vectors(tmp_path / "own.npz"))}, "ladder": {"rungs": rungs}}
+    lines: list[str] = []
+    monkeypatch.setattr(climbing, "announce", lines.append)
+    monkeypatch.setattr(climbing, "uses_features", lambda _: True)
+    monkeypatch.setattr(climbing, "new_network", lambda *_: None)
+    monkeypatch.setattr(climbing, "feature_seconds", lambda *_: seconds)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    Ladder(LadderSettings.parse(values, source="test"), tmp_path, None).climb()
+    minutes = max(seconds / 60, 4) if "head" in rungs else seconds / 60
+    assert lines[1] == f"About {minutes:g} minutes and the evaluation: {line}."  # after the counts of the data
 
 
 def test_too_few_classes_leave_the_vectors(tmp_path: Path) -> None:
