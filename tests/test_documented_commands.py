@@ -6,6 +6,7 @@ import inspect
 import re
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -84,6 +85,7 @@ def _takes_value(command: Any, name: str) -> bool:
     return any(name in option.opts and not getattr(option, "is_flag", False) for option in command.params)
 
 
+@cache
 def known_settings() -> tuple[set[str], set[str]]:
     """The sections of settings files, and all keys at any depth."""
     schema = settings_schema()

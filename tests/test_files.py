@@ -226,7 +226,7 @@ def _shared(path: Path) -> None:
         (path / "mark").touch()
 
 
-@pytest.mark.parametrize("each", sampled([3, 1], 2))  # lines
+@pytest.mark.parametrize("each", sampled([7, 1], 2))  # lines
 @pytest.mark.parametrize("work", [_built, _filled, _in_parts, _claimed, _shared])
 def test_ctrl_c_at_any_line_leaves_no_lock_and_no_empty_folder(
     work: Callable[[Path], None], each: int, tmp_path: Path

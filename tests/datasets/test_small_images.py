@@ -194,7 +194,9 @@ def test_missing_files_say_what_where_and_how(name: str, tmp_path: Path) -> None
     [
         ("mnist", "digit", {"train": 36017, "seen": 6031, "unseen": 3969}, [6, 6, 4]),
         ("fashion-mnist", "item", {"train": 42000, "seen": 7000, "unseen": 3000}, [7, 7, 3]),
-        ("omniglot", "character", {"train": 19280, "unseen": 13180}, [964, 659]),
+        pytest.param(
+            *("omniglot", "character", {"train": 19280, "unseen": 13180}, [964, 659]), marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_real_files(name: str, level: str, items: dict[str, int], classes: list[int]) -> None:

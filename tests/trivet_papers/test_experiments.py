@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from tests.nightly import sampled
 from tests.trivet_papers.made_results import filled
 
 from trivet.reports.figure import style
@@ -28,7 +29,7 @@ class Anything(dict[str, Any]):
         return 0.5
 
 
-@pytest.mark.parametrize("size", ["here", "paper"])
+@pytest.mark.parametrize("size", sampled(["here", "paper"], 2))
 @pytest.mark.parametrize("key", [one.key for one in experiments("all")])
 def test_what_is_shown_can_be_shown(key: str, size: Size) -> None:
     (one,) = experiments(key)
