@@ -24,7 +24,7 @@ FEW = 500
 collect_ignore = ["pretended_device_worker.py"]  # a program, which finds its imports beside it
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
-settings.register_profile("nightly", max_examples=500)  # of 100
+settings.register_profile("nightly", max_examples=1000)  # of 100
 
 
 @pytest.hookimpl(wrapper=True)
@@ -86,14 +86,16 @@ def short_maps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def rough_evaluation(short_maps: None) -> Iterator[None]:
-    """What the evaluation of a run repeats, it repeats a few times: batches of the strategy, steps of maps.
+    """What the evaluation of a run repeats, it repeats a few times: batches of the strategy, pairs of intervals, maps.
 
     For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
     """
     from trivet.collapse import measures
+    from trivet.metrics import sampling_variance
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
+        patch.setattr(sampling_variance, "LIMIT", 100)
         yield
 
 

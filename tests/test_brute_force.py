@@ -1,6 +1,7 @@
 """Every selector and every loss against loops in plain Python: about 5 600 cases over 2 115 generated batches.
 
-Batches, as examples x parameters of each test; `make nightly` generates two and a half times as many:
+Batches, as examples x parameters of each test; each run makes a quarter of them, `make nightly` two and a half
+times as many:
 
     triplets of deterministic rules    40 x 11   each with up to eleven negative rules: 3 900 pairs of rules and a batch
     random rules                       25 x 15
@@ -54,9 +55,9 @@ HALVES = [list(signs) for signs in itertools.product([-0.5, 0.5], repeat=4)]
 
 
 def generated(number: int) -> settings:
-    """Half as many examples, the same in every run; more with a profile that asks for more than hypothesis's 100."""
+    """A quarter as many examples, the same in every run; more with a profile that asks for more than 100."""
     slow = [HealthCheck.too_slow]  # on a busy machine
-    number = number * settings.default.max_examples // 200
+    number = number * settings.default.max_examples // 400
     return settings(max_examples=number, deadline=None, derandomize=True, suppress_health_check=slow)
 
 

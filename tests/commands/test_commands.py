@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 
 from trivet.commands.train.record import CrossValidation
 
@@ -316,7 +317,7 @@ def test_version(run_command: Call) -> None:
 
 
 @pytest.mark.usefixtures("signals_arrive")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], 2))
 def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Path, run_command: Call) -> None:
     metrics = Path("runs/small/metrics.csv").absolute()
 
@@ -352,7 +353,7 @@ def test_a_signal_leaves_a_run_that_goes_on(number: signal.Signals, settings: Pa
 
 
 @pytest.mark.usefixtures("signals_arrive")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGINT], 2))
 def test_a_signal_while_a_run_is_evaluated_leaves_a_run_to_evaluate(
     number: signal.Signals, settings: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
 ) -> None:

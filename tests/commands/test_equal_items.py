@@ -12,6 +12,8 @@ import pytest
 from tests import miniatures
 from tests.commands.conftest import Call
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 CLASSES = [f"k{i}" for i in range(10)]
 EACH = {"train": 4, "test": 2}
 ROWS = [(part, name, number) for part, count in EACH.items() for name in CLASSES for number in range(count)]

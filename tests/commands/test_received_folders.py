@@ -21,6 +21,8 @@ from trivet.io.overwrite_guard import RUN_NAMES
 from trivet.training import RunConfig
 from trivet.training.run_folder import NAMES
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 ASIDE = (".trivet-replaced", ".trivet-moving", ".trivet-earlier")
 LINKED = (*ASIDE, "checkpoints", "model", "embeddings", "record.json", "report.html", "metrics.csv", "config.toml")
 WRITING = [

@@ -17,6 +17,8 @@ from tests.nightly import sampled
 from trivet.commands.group import Commands
 from trivet.config import plugins
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 CODE = """
 from pathlib import Path
 import numpy as np

@@ -19,6 +19,8 @@ from tests.small_sweep import settings
 
 from trivet.commands.sweep.storage_address import storage_name, written_address
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 BARE = PASSWORD.replace("@", "%40").replace("%20", "%2520")  # with what need not be quoted as it is
 FORMS = [  # user, password, what stands behind the database
     ("trivet:{BARE}@", ""),
