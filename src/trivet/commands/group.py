@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -28,12 +29,7 @@ class Commands(Mapping[str, Any]):
         return len(MODULES)
 
     def __getitem__(self, name: str) -> Any:
-        command = _command(name)
-        if not isinstance(command, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            app.command(name)(command)
-            command = app
-        return typer.main.get_command(command)
+        return _parsed(name)
 
 
 class Group(TyperGroup):
@@ -50,6 +46,17 @@ class Group(TyperGroup):
         for heading, names in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(WIDEST), _summary(_command(name))) for name in names])
+
+
+@cache
+def _parsed(name: str) -> Any:
+    """The command with the parser of its options, which takes long to make."""
+    command = _command(name)
+    if not isinstance(command, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command(name)(command)
+        command = app
+    return typer.main.get_command(command)
 
 
 def _command(name: str) -> Any:
