@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -212,14 +213,21 @@ def sentences(node: ast.AST) -> Iterator[str]:
         yield from sentences(child)
 
 
-def messages() -> Iterator[tuple[Path, str]]:
+@cache
+def messages() -> list[tuple[Path, str]]:
     """Every sentence of an error or a warning, with the file that it is in; those of `how_to_...` are parts of some."""
+    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and re.search(r"(Error|warn|warning|refuse)$", ast.unparse(node.func)):
-                yield path, " ".join(text for argument in node.args for text in sentences(argument))
+            parts: list[ast.AST] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+                parts += node.args if name.endswith(("Error", "warn", "warning", "refuse")) else []
             elif isinstance(node, ast.FunctionDef) and node.name.startswith("how_to_"):
-                yield path, " ".join(text for line in node.body[1:] for text in sentences(line))
+                parts += node.body[1:]
+            if parts:
+                found.append((path, " ".join(text for part in parts for text in sentences(part))))
+    return found
 
 
 ELSEWHERE = {  # what a message calls -> the test that does it, or why none can

@@ -95,11 +95,11 @@ def test_damaged_arrow_files_never_end_the_process(compression: str | None, tmp_
     assert refused(lambda: read_rows(folder)) == ""
     whole = (folder / "data.arrow").read_bytes()
     sentences = 0
-    for seed in range(30):
+    for seed in range(15):
         draw = random.Random(f"{compression} {seed}")
         (folder / "data.arrow").write_bytes(draw.choice((bytes_changed, cut, grown))(whole, draw))
         sentences += "must be" in refused(lambda: read_rows(folder))
-    assert sentences >= 15
+    assert sentences >= 8
     (folder / "data.arrow").unlink()
     os.mkfifo(folder / "data.arrow")
     assert "is a device or a pipe" in refused(lambda: read_rows(folder))

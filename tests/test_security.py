@@ -38,7 +38,14 @@ def used(path: Path) -> Iterator[tuple[str, ast.Call | None]]:
             yield node.module or "", None
             yield from ((f"{node.module}.{alias.name}", None) for alias in node.names)
         elif isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+            yield dotted(node.func), node
+
+
+def dotted(node: ast.expr) -> str:
+    """The name of what is called, such as `os.open`; without what is no name."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.nightly import sampled
 
 from trivet.label_noise import by_transition, estimate, estimate_noise, pair_flip, symmetric
 from trivet.label_noise.estimate import _deep, _evenness, _first_fit, _reach, _verdict, _wilson
@@ -52,7 +53,7 @@ def test_deep_items_are_read_as_far_as_no_more_disagree() -> None:
     assert _deep(everywhere | (np.arange(100) >= 30)) == (0.2, 30)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize("rate", sampled([0.0, 0.1, 0.2, 0.4], 2))
 @pytest.mark.parametrize("flip", [symmetric, pair_flip])
 def test_finds_the_rate_that_was_put_in(flip: Any, rate: float) -> None:
     points, truth = clusters(5, 400)
@@ -77,7 +78,7 @@ def test_finds_the_transition() -> None:
     assert (table <= found.transition_high + 0.01).all()
 
 
-@pytest.mark.parametrize("apart", [1.2, 1.0, 0.8])
+@pytest.mark.parametrize("apart", sampled([1.2, 1.0, 0.8], 3))
 def test_right_labels_of_an_embedding_that_is_nowhere_sure_are_not_accused(apart: float) -> None:
     """Classes that lie in each other: even of the deepest fifth many labels disagree, and all are right."""
     for seed in range(3):
@@ -180,7 +181,7 @@ def test_overlap_is_not_noise() -> None:
     nearest = find_neighborhoods(LabelledPoints.of(points, truth, folds=None, distance="euclidean"), 1).indices[:, 0]
     assert (truth[nearest] != truth).mean() > 0.2
     least = []
-    for seed in range(4):
+    for seed in range(2):
         points, truth = overlapping(1000, seed)
         clean = estimate_noise(points, truth, distance="euclidean")
         assert (clean.verdict, clean.rate) == ("cannot-tell", None)
@@ -217,7 +218,9 @@ def test_mistakes_where_classes_meet_are_within_the_range() -> None:
     assert "may not be separable" in found.reason
 
 
-@pytest.mark.parametrize(("classes", "items"), [(6, 100), (50, 20), (2, 30)])
+@pytest.mark.parametrize(
+    ("classes", "items"), sampled([pytest.param(*each) for each in [(6, 100), (50, 20), (2, 30)]], 2)
+)
 def test_random_vectors_judge_no_label(classes: int, items: int) -> None:
     labels = np.repeat(np.arange(classes), items)
     for seed in range(3):

@@ -37,17 +37,20 @@ def test_variance_of_a_mean_is_that_of_a_bootstrap(over: Over, average: Average)
     values, classes = queries()
     groups = [values[classes == number] for number in sorted(set(classes.tolist()))]
     generator = np.random.default_rng(1)
-    means = []
-    for _ in range(4000):
-        if over == "classes":
-            drawn = [groups[number] for number in generator.integers(12, size=12)]
-        else:
-            # As many of each class as it has, with the n / (n - 1) that a bootstrap lacks.
-            drawn = []
-            for group in groups:
-                change = generator.choice(group, len(group)) - group.mean()
-                drawn.append(group.mean() + change * math.sqrt(len(group) / (len(group) - 1)))
-        means.append(np.mean([group.mean() for group in drawn]) if average == "macro" else np.concatenate(drawn).mean())
+    sizes = np.array([len(group) for group in groups])
+    if over == "classes":
+        drawn = generator.integers(12, size=(4000, 12))
+        sums, sizes = np.array([group.sum() for group in groups])[drawn], sizes[drawn]
+    else:  # as many of each class as it has, with the n / (n - 1) that a bootstrap lacks
+        changes = [(generator.choice(group, (4000, len(group))) - group.mean()).sum(axis=1) for group in groups]
+        sums = np.stack(
+            [
+                group.sum() + change * math.sqrt(len(group) / (len(group) - 1))
+                for group, change in zip(groups, changes, strict=True)
+            ],
+            axis=1,
+        )
+    means = (sums / sizes).mean(axis=1) if average == "macro" else sums.sum(axis=1) / sizes.sum(axis=-1)
     variance = variance_of_mean(values[:, None], classes, over=over, average=average)
     correction = 12 / 11 if over == "classes" else 1
     assert variance.values[0] == pytest.approx(np.var(means) * correction, rel=0.08)

@@ -70,7 +70,7 @@ def test_holds_the_last_rows_first_in_first_out(size: int, stream: list[list[Ite
     st.sampled_from(["hard", "semihard-hardest", "all"]),
     st.sampled_from([None, 1, 3]),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_the_loss_over_the_memory_equals_the_definition(
     size: int, stream: list[list[Item]], positives: str, negatives: str, block_size: int | None
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 from torch import Tensor, nn
 
 from trivet.commands.export import run as export
@@ -104,7 +105,7 @@ def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, i
     assert found == pytest.approx(load_model(images).embed([photo]), abs=1e-5)
 
 
-@pytest.mark.parametrize("to", GRAPHS)
+@pytest.mark.parametrize("to", sampled(sorted(GRAPHS), 2))
 def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, texts: Path, tmp_path: Path) -> None:
     needs(to)
     assert export.export_run(texts, to, tmp_path / "out").largest_difference < 1e-5
@@ -225,7 +226,7 @@ def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.parametrize("room", [100, 4000])
+@pytest.mark.parametrize("room", sampled([4000, 100], 2))
 @pytest.mark.parametrize("to", [*GRAPHS, "safetensors", "sentence-transformers"])
 def test_a_full_disk_ends_in_a_sentence(to: Any, room: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Files of that many bytes and no more can be written; the process ends by itself."""
