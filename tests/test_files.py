@@ -60,7 +60,7 @@ NEW = {"mark": "new", "folder/more": "new"}
     [
         ("killed", False),
         ("killed", True),
-        ("interrupted", True),
+        pytest.param("interrupted", True, marks=pytest.mark.nightly),
         ("disk full", True),
         pytest.param("signalled", True, marks=pytest.mark.nightly),
     ],
@@ -89,7 +89,7 @@ def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: b
     assert content(path) == NEW
 
 
-@pytest.mark.parametrize("end", ["killed", "interrupted", "disk full"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("interrupted", marks=pytest.mark.nightly), "disk full"])
 def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp_path: Path) -> None:
     path = tmp_path / "out"
 

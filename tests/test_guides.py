@@ -12,9 +12,13 @@ pytestmark = pytest.mark.usefixtures("rough_evaluation")
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+LONG = {"images", "vectors", "loop"}  # pages that train: the ladder of that of texts, and a loop as in test_examples.py
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=[pytest.mark.nightly] * (page.stem in LONG)) for page in PAGES],
+)
 def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", sampled(LINKED, 3))
+@pytest.mark.parametrize("name", sampled(LINKED, 5))
 @pytest.mark.parametrize("command", WRITING)
 def test_a_link_in_a_run_leads_to_no_change(
     command: str, name: str, made: Path, tmp_path: Path, run_command: Call

@@ -246,7 +246,7 @@ def check(run_command: Call, file: Path, expected: Any, *options: str) -> None:
     assert np.array(names)[items.labels["label"]].tolist() == LABELS
 
 
-@pytest.mark.parametrize("make", sampled(VARIANTS, 3))
+@pytest.mark.parametrize("make", sampled(VARIANTS, 6))
 def test_every_form_through_every_command(make: Any, run_command: Call, tmp_path: Path) -> None:
     assert 0.5 < recall(VALUES) < 0.9  # neither chance nor whatever is right
     file = make(tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.nightly import sampled
 from tests.small_texts import text_network, texts_file
 
 from trivet.commands.evaluate.trained_model import evaluate_run
@@ -71,7 +72,7 @@ def measured(record: RunRecord) -> dict[str, Any]:
     return {name: rounded(values[name]) for name in sections}
 
 
-@pytest.mark.parametrize("kind", ["texts", "images"])
+@pytest.mark.parametrize("kind", sampled(["texts", "images"], 2))
 def test_a_run_on_features_is_that_on_the_inputs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(tmp_path, kind)
     record = train(config, tmp_path / "run")

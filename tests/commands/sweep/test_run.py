@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from tests.commands.conftest import Call
+from tests.nightly import sampled
 from tests.small_sweep import settings
 
 from trivet.collapse.monitor import Event
@@ -287,7 +288,7 @@ def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("split", ["a split val", "folds"])
+@pytest.mark.parametrize("split", sampled(["a split val", "folds"], 2))
 def test_what_chose_is_not_called_tested(tmp_path: Path, split: str) -> None:
     values = settings(tmp_path)
     if split == "folds":
