@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.launches import Launches
+from tests.nightly import sampled
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -144,13 +145,14 @@ def test_nothing_is_read_back_once_a_step_has_begun(name: str, monkeypatch: pyte
     assert len(reads) <= 4
 
 
-def test_nothing_is_brought_back_from_a_device() -> None:
+@pytest.mark.parametrize("each", sampled([3, 1], 2))  # losses
+def test_nothing_is_brought_back_from_a_device(each: int) -> None:
     """Of a device of its own type, where also a copy to the CPU is seen."""
-    command = [sys.executable, "-m", "tests.pretended_device_worker"]
+    command = [sys.executable, "-m", "tests.pretended_device_worker", str(each)]
     run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
-    assert list(found) == [*LOSSES, *(f"{name}, not moved" for name in UNMOVED), *WATCHED]
+    assert list(found) == [*[*LOSSES, *(f"{name}, not moved" for name in UNMOVED)][::each], *WATCHED]
     assert {name: brought for name, (_, brought) in found.items() if brought} == {}
     assert max(len(reads) for reads, _ in found.values()) <= 4
     assert {number for reads, _ in found.values() for number in reads} == {2}
