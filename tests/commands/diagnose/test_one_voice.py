@@ -63,7 +63,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("fate", sampled(FATES, 2))
+@pytest.mark.parametrize("fate", FATES)
 def test_a_verdict_is_the_same_wherever_it_is_shown(fate: str, tmp_path: Path, run_command: Call) -> None:
     points, kind, _ = FATES[fate]
     start = REFERENCES.get(fate, START)
