@@ -67,7 +67,7 @@ def test_the_labels_of_people_are_noise_of_which_the_truth_is_known(tmp_path: Pa
     summary = noise_summary(splits)
     assert summary is not None
     assert [summary["kind"], summary["wrong"], summary["items"]] == ["human", 2, 30]
-    part = read("cifar10", tmp_path, level="worse", folds=3)
+    part = read("cifar10", tmp_path, level="worse", folds=3, folds_of="items")
     assert part.noise is not None
     assert len(part.noise.true_labels) == len(part.train)
     people(tmp_path / "cifar-n", clean[::-1].copy())

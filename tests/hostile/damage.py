@@ -79,7 +79,7 @@ LAYOUTS = {  # name -> how `tests/miniatures.py` makes it, and further settings
 }
 RUN = LAYOUT.format(name="vectors", more='path = "many.npz"', model="linear").replace("steps = 1", "steps = 2")
 SWEEP = (
-    RUN.replace('path = "many.npz"', 'path = "many.npz"\nfolds = 3').replace("[evaluation]", "[evaluation]\nevery = 1")
+    RUN.replace('path = "many.npz"', 'path = "many.npz"\nfolds = 2').replace("[evaluation]", "[evaluation]\nevery = 1")
     + """
 [sweep]
 trials = 2

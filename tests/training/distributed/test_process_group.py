@@ -82,7 +82,7 @@ def test_in_two_processes(errors: dict[str, dict[int, str | None]], name: str) -
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     """Of a short run on vectors."""
-    write_vectors(tmp_path / "vectors.npz", 160)
+    write_vectors(tmp_path / "vectors.npz", 160, classes=16)
     training = {"steps": 16, "log_every": 1, "checkpoint_every": 4, "optimizer": "sgd", "accelerator": "cpu"}
     return {
         "seed": 1,
@@ -115,7 +115,9 @@ def check_same(run: Path, alone: Path) -> None:
 
 @pytest.mark.nightly
 def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str, Any]) -> None:
-    write_vectors(tmp_path / "vectors.npz", 1600)  # 600 are trained on: of fewer than 500 seldom a label looks wrong
+    write_vectors(
+        tmp_path / "vectors.npz", 1600, classes=16
+    )  # 600 are trained on: of fewer than 500 seldom a label looks wrong
     settings["data"]["noise"] = {"kind": "symmetric", "rate": 0.3}
     settings["cleaning"] = {"action": "drop", "after": 4, "every": 8}
     file, run, alone = tmp_path / "run.toml", tmp_path / "run", tmp_path / "alone"
