@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.commands.train.candidates import Candidate, settings_of
-from trivet.commands.train.ladder import Ladder
+from trivet.commands.train.candidates import Candidate, Proposer, settings_of
+from trivet.datasets import Splits
 from trivet.datasets.dataset import hold_out_fold
 from trivet.metrics import retrieve
-from trivet.training.components import begun, trained_on
-from trivet.training.config import resolved
+from trivet.training.components import begun, load_splits, trained_on
+from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
 from trivet.training.ladder_config import LadderSettings
 
@@ -45,27 +45,25 @@ def drawn(file: Path, classes: int, seed: int, folder: Path) -> Path:
     return path
 
 
-def candidates(path: Path, seed: int) -> tuple[Ladder, list[Candidate]]:
-    """The vectors as they are, whitened, and with the shortest head."""
+def candidates(path: Path, classes: int, seed: int) -> tuple[Splits, list[Candidate]]:
+    """The data, and candidates: the vectors as they are, whitened, and with the shortest head."""
     data = {"name": "vectors", "path": str(path), "levels": ["label"]}
     values = {"seed": seed, "data": data, "evaluation": {"distance": "cosine"}}
-    ladder = Ladder(LadderSettings.parse(values, source="a draw"), path.parent, None)
-    proposer = ladder._proposer
+    splits = load_splits(RunConfig.parse({"data": data, "loss": {"name": "triplet"}}, source="a draw"), None)
+    settings = LadderSettings.parse(values, source="a draw")
+    proposer = Proposer(settings, splits.train, splits.level, classes // 2)  # those of the smaller half
     (vectors,) = proposer.candidates("encoder", [])
-    return ladder, [vectors, *proposer.candidates("whitening", [vectors]), proposer.candidates("head", [vectors])[0]]
+    return splits, [vectors, *proposer.candidates("whitening", [vectors]), proposer.candidates("head", [vectors])[0]]
 
 
-def map_at_r(ladder: Ladder, candidate: Candidate) -> dict[str, float]:
+def map_at_r(whole: Splits, candidate: Candidate) -> dict[str, float]:
     """MAP@R by each gallery, in per cent."""
     config = resolved(settings_of(candidate))
-    whole = ladder.load(config)
     found: dict[str, list[float]] = {name: [] for name in GALLERIES}
     for fold in (None, 0, 1):
         splits = whole if fold is None else hold_out_fold(whole, 2, fold)
         if config.training.steps:
-            classes = min(config.batch.num_classes, len(np.unique(splits.train.labels[splits.level])))
-            batch = config.batch.model_copy(update={"num_classes": classes})
-            network = trained_on(config.model_copy(update={"batch": batch}), splits, splits.train, "step")
+            network = trained_on(config, splits, splits.train, "step")
         else:
             network, splits = begun(config, splits)
         items = splits.evaluation["unseen" if fold is None else "validation"]
@@ -73,20 +71,17 @@ def map_at_r(ladder: Ladder, candidate: Candidate) -> dict[str, float]:
         labels = items.labels[splits.level]
         galleries = {GALLERIES[2]: rows} if fold is None else {GALLERIES[0]: rows, GALLERIES[1]: np.r_[rows, known]}
         for name, gallery in galleries.items():
-            others = np.full(len(gallery) - len(rows), -1)
-            found[name] += (
-                retrieve(
-                    rows,
-                    labels,
-                    gallery=gallery,
-                    gallery_labels=np.r_[labels, others + labels.max() + 2],
-                    self_rows=np.arange(len(rows)),
-                    measures=["map@r"],
-                    distance="cosine",
-                )
-                .values[:, 0]
-                .tolist()
+            others = np.full(len(gallery) - len(rows), labels.max() + 1)
+            retrieval = retrieve(
+                rows,
+                labels,
+                gallery=gallery,
+                gallery_labels=np.r_[labels, others],
+                self_rows=np.arange(len(rows)),
+                measures=["map@r"],
+                distance="cosine",
             )
+            found[name] += retrieval.values[:, 0].tolist()
     return {name: 100 * float(np.mean(values)) for name, values in found.items()}
 
 
@@ -113,8 +108,8 @@ def main() -> None:
             gains: dict[str, list[list[float]]] = {"whitened": [], "head of 60 steps": []}
             for seed in range(options.draws):
                 with tempfile.TemporaryDirectory() as folder:
-                    ladder, tried = candidates(drawn(file, classes, seed, Path(folder)), seed)
-                    start, *others = (map_at_r(ladder, each) for each in tried)
+                    splits, tried = candidates(drawn(file, classes, seed, Path(folder)), classes, seed)
+                    start, *others = (map_at_r(splits, each) for each in tried)
                 for name, measured in zip(gains, others, strict=True):
                     gains[name].append([measured[gallery] - start[gallery] for gallery in GALLERIES])
             for name, each in gains.items():

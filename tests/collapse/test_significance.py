@@ -136,11 +136,11 @@ def test_chance_is_what_all_permutations_of_the_labels_give() -> None:
 @pytest.mark.parametrize("labels", [LABELS, np.sort(np.minimum(np.arange(400) % 23, 9))], ids=["even", "one large"])
 def test_noise_is_no_better_than_chance(labels: np.ndarray) -> None:
     told = 0
-    for seed in range(5):
+    for seed in range(10):
         verdicts = diagnose(np.random.default_rng(seed).standard_normal((400, 64)), labels).verdicts
         told += verdicts[0].kind == "no-better-than-chance"
         assert len(verdicts) == 1  # and no label is called wrong
-    assert told >= 4  # by chance 1 of 200 is not
+    assert told >= 9  # by chance 1 of 200 is not
     assert diagnose(clusters(0, 2.5, labels), labels).verdicts[0].kind == "spread-out"  # little is more than nothing
 
 

@@ -46,7 +46,7 @@ def test_each_training_class_is_validated_in_one_fold_and_trained_on_in_the_othe
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"folds": 4, "level": "digit"}, "got 4 for 6 classes at level 'digit'; set data.folds = 3 or fewer"),
+        ({"folds": 4, "level": "digit"}, "got 4 for 6 classes at level 'digit'; use at most 3 folds"),
         ({"folds": 2, "fold": 2}, "fold must be below folds, 2: got 2"),
         ({"fold": 1}, "fold must be below folds, which is not set: got 1"),
     ],

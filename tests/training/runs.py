@@ -44,10 +44,10 @@ def record_of(run: Path) -> dict[str, Any]:
     return record
 
 
-def write_vectors(path: Path, items: int, dimensions: int = 10, *, classes: int = 8) -> None:
-    """Of classes that overlap."""
+def write_vectors(path: Path, items: int, dimensions: int = 10) -> None:
+    """Of eight classes that overlap."""
     source = np.random.default_rng(0)
-    labels, means = np.arange(items) % classes, source.normal(size=(classes, dimensions))
+    labels, means = np.arange(items) % 8, source.normal(size=(8, dimensions))
     vectors = (means[labels] + 0.7 * source.normal(size=(items, dimensions))).astype(np.float32)
     np.savez(path, embeddings=vectors, label=labels)
 

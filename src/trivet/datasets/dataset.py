@@ -304,11 +304,11 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
     else:
         classes = len(np.unique(labels))
         if 2 * folds > classes:
-            fewer = f"{classes // 2} or fewer" if classes >= LEAST_CLASSES else "0"
+            most = f"at most {classes // 2} folds" if classes >= LEAST_CLASSES else "none"
             raise ValueError(
                 "data.folds must be at most half the number of training classes, as two are held out to tell apart: "
-                f"got {folds} for {counted(classes, 'class')} at level {splits.level!r}; set data.folds = {fewer}, or "
-                "train on a finer level."
+                f"got {folds} for {counted(classes, 'class')} at level {splits.level!r}; use {most}, or train on a "
+                "finer level."
             )
         holdout = class_folds(labels, folds)[fold]
     rest = np.setdiff1d(np.arange(len(splits.train)), holdout)

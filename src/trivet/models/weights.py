@@ -23,11 +23,9 @@ LISTED = 4  # names in a sentence
 def load_weights(network: nn.Module, path: Path) -> str | None:
     """Give a network the weights of a file; returns what of the file was left out, in a sentence, or None.
 
-    The classifier of a network of timm is left out silently, as an embedding has none.
-
     Every tensor of the network must be there, with its shape, under its name and anything that stands before the names
     of all, such as "module." or "model.backbone.". The first layer of a network for grey images takes that of one for
-    colours, summed over these.
+    colours, summed over these. The classifier of a timm network is left out without a word.
 
     Raises:
         ValueError: if the file cannot be read, or does not fit.

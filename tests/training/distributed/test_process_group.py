@@ -82,11 +82,11 @@ def test_in_two_processes(errors: dict[str, dict[int, str | None]], name: str) -
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     """Of a short run on vectors."""
-    write_vectors(tmp_path / "vectors.npz", 160, classes=16)
+    write_vectors(tmp_path / "vectors.npz", 160)
     training = {"steps": 16, "log_every": 1, "checkpoint_every": 4, "optimizer": "sgd", "accelerator": "cpu"}
     return {
         "seed": 1,
-        "data": {"name": "vectors", "path": str(tmp_path / "vectors.npz"), "folds": 4},
+        "data": {"name": "vectors", "path": str(tmp_path / "vectors.npz"), "folds": 4, "folds_of": "items"},
         "batch": {"num_classes": 3, "samples_per_class": 3},
         "model": {"name": "mlp", "width": 16, "embedding_dim": 8},
         "loss": {"name": "triplet", "negatives": "violating"},
@@ -115,9 +115,7 @@ def check_same(run: Path, alone: Path) -> None:
 
 @pytest.mark.nightly
 def test_two_devices_clean_and_choose_as_one(tmp_path: Path, settings: dict[str, Any]) -> None:
-    write_vectors(
-        tmp_path / "vectors.npz", 1600, classes=16
-    )  # 600 are trained on: of fewer than 500 seldom a label looks wrong
+    write_vectors(tmp_path / "vectors.npz", 1600)  # 600 are trained on: of fewer than 500 seldom a label looks wrong
     settings["data"]["noise"] = {"kind": "symmetric", "rate": 0.3}
     settings["cleaning"] = {"action": "drop", "after": 4, "every": 8}
     file, run, alone = tmp_path / "run.toml", tmp_path / "run", tmp_path / "alone"

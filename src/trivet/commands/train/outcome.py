@@ -383,8 +383,9 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
         if (other := undecided(ladder)) is not None:
             settings, output = candidate_file(run, other.name, "toml"), f"{run}-2"
             advice.append(
-                f"try {other.name} all the same, {points(other.difference)} points of MAP@R on held-out classes "
-                f"({points(other.low)} to {points(other.high)}): trivet train {typed(settings)} -o {typed(output)}"
+                f"try {other.name} all the same, {points(other.difference)} points of MAP@R on held-out "
+                f"{ladder.folds_of} ({points(other.low)} to {points(other.high)}): "
+                f"trivet train {typed(settings)} -o {typed(output)}"
             )
     elif OPEN in lines[0][1]:
         advice.append("label more classes or items, for a surer answer")
