@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -36,6 +37,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        atexit.register(gc.unfreeze)  # libraries clear up after themselves at the very end
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,11 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"a test must have the same name in each process: got {named[0]!r}; give ids.")
-
-
-def pytest_sessionfinish() -> None:
-    """Libraries clear up after themselves at the end."""
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,12 +6,12 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-FILES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 EVERYDAY = frozenset(
     [
         "told",
@@ -44,6 +44,12 @@ EVERYDAY = frozenset(
 VAGUE = frozenset(["What", "Whether", "Of", "For", "Who", "How", "Which", "Where", "When", "Why"])
 
 
+@cache
+def files() -> dict[str, ast.Module]:
+    """Every source file, read once and by the process that looks at it."""
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
 def words(name: str) -> set[str]:
     return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
 
@@ -68,10 +74,10 @@ def bound(tree: ast.AST) -> Iterator[str]:
 def test_names_are_words_of_the_field() -> None:
     everyday = {
         file: names
-        for file, tree in FILES.items()
+        for file, tree in files().items()
         if (names := sorted({n for n in bound(tree) if words(n) & EVERYDAY}))
     }
-    everyday |= {file: [file] for file in FILES if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
+    everyday |= {file: [file] for file in files() if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
     assert everyday == {}, "say what a textbook, scikit-learn or PyTorch would say"
 
 
@@ -101,19 +107,19 @@ def test_the_sweep_sees_every_kind_of_name() -> None:
 
 
 def test_a_class_name_is_defined_once() -> None:
-    files = defaultdict(list)
-    for file, tree in FILES.items():
+    places = defaultdict(list)
+    for file, tree in files().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                files[node.name].append(file)
-    assert {name: places for name, places in files.items() if len(places) > 1} == {}
+                places[node.name].append(file)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 @pytest.mark.parametrize("package", ["trivet", "trivet_papers"])
 def test_docstrings_begin_with_a_noun_or_a_verb(package: str) -> None:
     vague = [
         f"{file}: {text.splitlines()[0]}"
-        for file, tree in FILES.items()
+        for file, tree in files().items()
         if file.split("/")[0] == package
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -127,7 +133,7 @@ def test_each_entry_of_args_is_names_and_a_description() -> None:
     """The reference cannot be built of others."""
     entry = re.compile(r"\*{0,2}\w+(, \*{0,2}\w+)*:($| )")
     wrong = []
-    for path, tree in FILES.items():
+    for path, tree in files().items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                 continue

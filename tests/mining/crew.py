@@ -19,9 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar, cast
 
 import torch.distributed as dist
 
+T = TypeVar("T")
 PATIENCE = timedelta(seconds=20)
 THOROUGH = "TRIVET_TESTS_THOROUGH"  # in the environment of a program that takes all choices
 
@@ -37,6 +39,12 @@ class Crew:
     def span(self, counts: list[int]) -> slice:
         """The rows of this process in the whole batch."""
         return slice(sum(counts[: self.rank]), sum(counts[: self.rank + 1]))
+
+    def once(self, compute: Callable[[], T]) -> T:
+        """What process 0 computes, for all."""
+        result = [compute() if self.rank == 0 else None]
+        dist.broadcast_object_list(result, group=self.group, group_src=0)
+        return cast(T, result[0])
 
 
 CHECKS: dict[str, Callable[[Crew], None]] = {}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from trivet.collapse.spread import class_members
 from trivet.distances import Array, as_classes, as_rows
@@ -103,6 +102,8 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
     Source:
         Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
     """
+    from scipy import stats  # here: it takes half a second to load
+
     known = np.flatnonzero(np.isfinite(retention.values))
     if retention.mean < below:
         return known
@@ -144,7 +145,9 @@ def _retention(rows: Floats, before: Floats) -> Floats:
 
     Their mean is that of the class.
     """
-    ranks = stats.rankdata(_squared_distances(before), axis=1)  # (n, n), of the n - 1 others and, last, the item itself
+    from scipy.stats import rankdata  # here, as above
+
+    ranks = rankdata(_squared_distances(before), axis=1)  # (n, n), of the n - 1 others and, last, the item itself
     best, chance = float(ranks.min(axis=1).mean()), len(rows) / 2
     if best == chance:
         return np.full(len(rows), np.nan)

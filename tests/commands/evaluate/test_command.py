@@ -16,6 +16,26 @@ from tests.commands.conftest import Call
 
 from trivet.metrics import recall_at_k
 
+# The command in two processes, which share what is loaded, and write to `out-0` and `out-1`.
+TWO = """
+import multiprocessing, os, sys
+import torch.distributed, sklearn.metrics, trivet.commands.evaluate.run
+from trivet.commands.main import main
+
+def ranked(rank):
+    os.environ["RANK"] = str(rank)
+    os.dup2(os.open(f"out-{rank}", os.O_WRONLY | os.O_CREAT), 1)
+    main()
+
+fork = multiprocessing.get_context("fork")
+processes = [fork.Process(target=ranked, args=(rank,)) for rank in range(2)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+sys.exit(any(process.exitcode for process in processes))
+"""
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
@@ -119,19 +139,14 @@ def test_outputs_are_written_and_named(files: tuple[Path, Path], tmp_path: Path,
     assert len(table.read_text().splitlines()) == 6
 
 
-def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path], run: Call) -> None:
+def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path], tmp_path: Path, run: Call) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far"]
-    program = [sys.executable, "-c", "from trivet.commands.main import main; main()", *command]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    helpers = [
-        subprocess.Popen(program, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    outputs = [helper.communicate(timeout=600)[0] for helper in helpers]
-    assert [helper.returncode for helper in helpers] == [0, 0]
+    subprocess.run([sys.executable, "-c", TWO, *command], env=os.environ | shared, cwd=tmp_path, check=True)
+    outputs = [(tmp_path / f"out-{rank}").read_text() for rank in range(2)]
     assert outputs[1] == ""
     code, alone, _ = run(*command[1:])
     assert code == 0

@@ -147,8 +147,11 @@ def _labels(split: str, run: Trained) -> Iterator[Cause]:
     """See `wrong_labels`."""
     if split == "train" or "train" not in run.datasets:
         return
-    train, other = _judged(run.datasets["train"], run), _judged(run.datasets[split], run)
-    if train is not None and other is not None:
+    train = _judged(run.datasets["train"], run)
+    if train is None or wrong_labels(train[1], 0.0, judge=train[0], split=split) is None:  # whatever the split shows
+        return
+    other = _judged(run.datasets[split], run)
+    if other is not None:
         cause = wrong_labels(train[1], other[2], judge=train[0], split=split)
         if cause is not None:
             yield cause
