@@ -82,17 +82,29 @@ def short_maps() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rough_evaluation(short_maps: None) -> Iterator[None]:
+def few_pairs() -> Iterator[None]:
+    """Intervals rest on the pairs of 100 items, not of 600: for tests of what is beyond doubt either way."""
+    from trivet.metrics import sampling_variance  # loads torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling_variance, "LIMIT", 100)
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_evaluation(short_maps: None, few_pairs: None) -> Iterator[None]:
     """What the evaluation of a run repeats, it repeats a few times: batches of the strategy, pairs of intervals, maps.
 
+    Few items are ranked, and judged by their labels.
     For tests that need a whole run and look at none of these; most of a short run's time is its evaluation.
     """
     from trivet.collapse import measures
-    from trivet.metrics import sampling_variance
+    from trivet.commands.diagnose import causes
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
-        patch.setattr(sampling_variance, "LIMIT", 100)
+        patch.setattr(measures, "RANKED", 100)
+        patch.setattr(causes, "JUDGED", 100)
         yield
 
 

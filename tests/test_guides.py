@@ -12,7 +12,8 @@ pytestmark = pytest.mark.usefixtures("rough_evaluation")
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-LONG = {"images", "vectors", "loop"}  # pages that train: the ladder of that of texts, and a loop as in test_examples.py
+# Pages that train for long: the ladder, which test_ladder.py climbs, and a loop as in test_examples.py.
+LONG = {"images", "texts", "vectors", "loop"}
 
 
 @pytest.mark.parametrize(

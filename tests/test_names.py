@@ -75,7 +75,7 @@ def test_names_are_words_of_the_field() -> None:
     everyday = {
         file: names
         for file, tree in files().items()
-        if (names := sorted({n for n in bound(tree) if words(n) & EVERYDAY}))
+        if (names := sorted(n for n in set(bound(tree)) if words(n) & EVERYDAY))
     }
     everyday |= {file: [file] for file in files() if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
     assert everyday == {}, "say what a textbook, scikit-learn or PyTorch would say"

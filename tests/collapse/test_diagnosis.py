@@ -20,6 +20,8 @@ from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric
 from trivet.reports.diagnosis_record import DiagnosisSummary
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 LABELS = np.repeat(np.arange(10), 40)
 
 

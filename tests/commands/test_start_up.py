@@ -127,6 +127,7 @@ def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
 
 WATCH = """
 import json, os, sys
+import typer, trivet.commands.group  # once, not in each
 from trivet.runtime import progress
 from trivet.commands.main import main
 

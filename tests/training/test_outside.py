@@ -134,7 +134,7 @@ def test_a_loss_without_rules_takes_no_others(folder: Path) -> None:
 
 
 def test_a_run_is_resumed_and_evaluated_from_another_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     train(parsed(SETTINGS["loss"]), tmp_path / "run")
     kept = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["loss"]
@@ -145,6 +145,7 @@ def test_a_run_is_resumed_and_evaluated_from_another_folder(
     assert evaluate_run(tmp_path / "run").as_json()["evaluation"] == before["evaluation"]
     (tmp_path / "run" / "checkpoints" / "step-00000004.safetensors").unlink()
     (tmp_path / "run" / "record.json").unlink()
+    request.getfixturevalue("unevaluated")
     resume(tmp_path / "run")
     assert record_of(tmp_path / "run")["curves"] == before["curves"]
 

@@ -16,6 +16,8 @@ from trivet.commands.compare.run import compare_runs
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 LABELS = np.repeat(np.arange(CLASSES), ITEMS // CLASSES)
 
 

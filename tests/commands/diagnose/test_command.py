@@ -12,6 +12,8 @@ import pytest
 from tests.commands.conftest import Call
 from tests.made_runs import make_run
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 VERDICT = {"kind", "severity", "evidence", "rule", "cause", "changes"}
 
 

@@ -25,6 +25,8 @@ from trivet.datasets.vectors import VectorInputs
 from trivet.reports.run_record import RunRecord
 from trivet.training.config import EvaluationConfig
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 LABELS = np.repeat(np.arange(8), 30)
 RANDOM = np.random.default_rng(0)
 START = RANDOM.standard_normal((8, 12))[LABELS] + 0.6 * RANDOM.standard_normal((240, 12))

@@ -29,6 +29,8 @@ from trivet.reports.diagnosis_record import DiagnosisSection, VerdictRecord
 from trivet.reports.run_record import RunRecord
 from trivet.training import RunConfig, embed
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 SECTION = {
     "name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
     "thresholds", "histograms", "spectrum", "classes", "scatter", "map", "queries",

@@ -21,6 +21,8 @@ from trivet.training.class_sample import evaluation_sample
 from trivet.training.config import RunConfig
 from trivet.training.embed_dataset import raw_inputs
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 PEOPLE = '''
 import numpy as np
 

@@ -13,6 +13,8 @@ from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.record import EvaluationRecord
 from trivet.commands.evaluate.run import evaluate_files, write_report
 
+pytestmark = pytest.mark.usefixtures("few_pairs")
+
 PAIRS = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
 NOISY = PAIRS + 0.05 * np.random.default_rng(1).normal(size=PAIRS.shape).astype(np.float32)
 CLASSES = np.arange(60) % 6

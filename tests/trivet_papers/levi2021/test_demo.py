@@ -12,6 +12,8 @@ import pytest
 from trivet.commands.demo import run as demo
 from trivet.commands.demo.run import demonstrate
 
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
 SEEDS = (0, 1)
 
 
