@@ -6,7 +6,6 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ EVERYDAY = frozenset(
 VAGUE = frozenset(["What", "Whether", "Of", "For", "Who", "How", "Which", "Where", "When", "Why"])
 
 
-@cache
+@pytest.fixture(scope="module")
 def files() -> dict[str, ast.Module]:
     """Every source file, read once and by the process that looks at it."""
     return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
@@ -71,13 +70,13 @@ def bound(tree: ast.AST) -> Iterator[str]:
             yield node.asname
 
 
-def test_names_are_words_of_the_field() -> None:
+def test_names_are_words_of_the_field(files: dict[str, ast.Module]) -> None:
     everyday = {
         file: names
-        for file, tree in files().items()
+        for file, tree in files.items()
         if (names := sorted(n for n in set(bound(tree)) if words(n) & EVERYDAY))
     }
-    everyday |= {file: [file] for file in files() if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
+    everyday |= {file: [file] for file in files if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
     assert everyday == {}, "say what a textbook, scikit-learn or PyTorch would say"
 
 
@@ -106,9 +105,9 @@ def test_the_sweep_sees_every_kind_of_name() -> None:
     assert words("_toldApart_one") == {"", "told", "apart", "one"}
 
 
-def test_a_class_name_is_defined_once() -> None:
+def test_a_class_name_is_defined_once(files: dict[str, ast.Module]) -> None:
     places = defaultdict(list)
-    for file, tree in files().items():
+    for file, tree in files.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(file)
@@ -116,10 +115,10 @@ def test_a_class_name_is_defined_once() -> None:
 
 
 @pytest.mark.parametrize("package", ["trivet", "trivet_papers"])
-def test_docstrings_begin_with_a_noun_or_a_verb(package: str) -> None:
+def test_docstrings_begin_with_a_noun_or_a_verb(package: str, files: dict[str, ast.Module]) -> None:
     vague = [
         f"{file}: {text.splitlines()[0]}"
-        for file, tree in files().items()
+        for file, tree in files.items()
         if file.split("/")[0] == package
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
@@ -129,11 +128,11 @@ def test_docstrings_begin_with_a_noun_or_a_verb(package: str) -> None:
     assert vague == []
 
 
-def test_each_entry_of_args_is_names_and_a_description() -> None:
+def test_each_entry_of_args_is_names_and_a_description(files: dict[str, ast.Module]) -> None:
     """The reference cannot be built of others."""
     entry = re.compile(r"\*{0,2}\w+(, \*{0,2}\w+)*:($| )")
     wrong = []
-    for path, tree in files().items():
+    for path, tree in files.items():
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                 continue

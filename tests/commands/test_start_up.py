@@ -107,20 +107,33 @@ def test_the_module_is_the_program() -> None:
     assert run.stdout == "trivet 0.1.0\n"
 
 
-def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
+ON_FILES = [
+    ["data", "list"],
+    ["audit", "file.npz"],
+    ["diagnose", "file.npz"],
+    ["evaluate", "file.npz", "--measures", "recall@1,nmi"],
+    ["index", "file.npz", "-o", "made"],
+    ["search", "made", "101", "--sheet", "sheet.html"],
+    ["mine", "file.npz", "-o", "mined.parquet"],
+]
+MISTAKES = [["train", "x.toml"], ["forecast", "x.toml"]]
+
+
+@pytest.fixture(scope="module")
+def mistakes_and_files(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
+    """The mistakes first, which load less."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
     labels = np.arange(40) % 4
     rows = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
-    np.savez(tmp_path / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
-    commands = [
-        ["data", "list"],
-        ["audit", "file.npz"],
-        ["diagnose", "file.npz"],
-        ["evaluate", "file.npz", "--measures", "recall@1,nmi"],
-        ["index", "file.npz", "-o", "made"],
-        ["search", "made", "101", "--sheet", "sheet.html"],
-        ["mine", "file.npz", "-o", "mined.parquet"],
-    ]
-    for run in ran(commands, tmp_path):
+    np.savez(folder / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
+    return ran([*MISTAKES, *ON_FILES], folder)
+
+
+def test_commands_on_files_do_without_what_trains(mistakes_and_files: list[Ran]) -> None:
+    runs = mistakes_and_files[len(MISTAKES) :]
+    assert len(runs) == len(ON_FILES)
+    for run in runs:
         assert run["code"] == 0, run["err"]
         assert {"lightning", "torchvision", "timm", "transformers"}.isdisjoint(run["modules"])
 
@@ -179,9 +192,8 @@ def test_progress_is_shown_before_what_is_slow_to_load(tmp_path: Path) -> None:
     assert run.stdout.splitlines() == [f"{command} shown" for command in LOADING], run.stderr
 
 
-def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
-    for run in ran([["train", "x.toml"], ["forecast", "x.toml"]], tmp_path):
+def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(mistakes_and_files: list[Ran]) -> None:
+    for run in mistakes_and_files[: len(MISTAKES)]:
         assert run["code"] == 2
         assert {"lightning", "torchvision", "timm", "faiss", "sklearn"}.isdisjoint(run["modules"])
         assert "tirplet" in run["err"]
