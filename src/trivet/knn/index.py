@@ -18,7 +18,7 @@ from trivet.distances import Array
 from trivet.io.atomic_files import atomic_file
 from trivet.knn import codes
 from trivet.knn.index_checks import check_stored
-from trivet.metrics.points import PIECE, Metric, Points, spans
+from trivet.metrics.points import Metric, Points, spans
 from trivet.runtime.arguments import check_count, check_name
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import load
@@ -40,6 +40,7 @@ FAR = 1e15  # spreads of the index, whose square has a place in float32
 SPARE = 16  # candidates beyond k, which float64 distances put in order
 # faiss compares up to 19 queries at a time by differences, more by products, which lose the digits of near-duplicates.
 QUERIES = 16
+CACHED = 2**16  # numbers of candidates that are compared at once: half a MiB, which stays in a cache
 LINKED = 2048  # rows that join an hnsw graph at once: some seconds on one thread
 
 
@@ -255,12 +256,11 @@ class Index:
     def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
         squared = np.full(nearest.shape, np.inf)
-        for query, rows in enumerate(nearest):
-            real = np.flatnonzero(rows >= 0)
-            for start, stop in spans(len(real), max(1, PIECE // queries.shape[1])):
-                some = real[start:stop]
-                points = self.rows(rows[some]).astype(np.float64)
-                squared[query, some] = np.square(points - queries[query]).sum(axis=1)
+        pairs = np.argwhere(nearest >= 0)
+        for start, stop in spans(len(pairs), max(1, CACHED // queries.shape[1])):
+            query, column = pairs[start:stop].T
+            points = self.rows(nearest[query, column]).astype(np.float64)
+            squared[query, column] = np.square(points - queries[query]).sum(axis=1)
         return squared
 
     def save(self, folder: Path) -> None:
