@@ -231,7 +231,7 @@ def table(runs: Sequence[Values]) -> str:
     lines = [
         "# Ladders",
         "",
-        "Made by `studies/ladder.py`, which says how; 27 November 2026, two cores of a server, no GPU, torch 2.15.",
+        "Made by `studies/ladder.py`, which says how; 27 and 28 November 2026, two cores, no GPU, torch 2.15.",
         "Candidates were tried for 4 minutes of two cores, the default, or for 8 of one. The encoder is",
         "tf_efficientnet_lite0 (images, 96 pixels) or all-MiniLM-L6-v2 (texts) as it is. In per cent; of five seeds a",
         "case, so far as there are runs.",
