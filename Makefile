@@ -56,6 +56,7 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_architecture.py
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_json.py
+	$(BIN)/python docs/make_experiments.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

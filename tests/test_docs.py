@@ -43,10 +43,17 @@ def test_tables_are_those_of_the_code(page: str) -> None:
     assert (ROOT / "docs" / page).read_text() == made, "run .venv/bin/python docs/make_tables.py"
 
 
-@pytest.mark.parametrize(("program", "page"), [("make_commands.py", "command_line.md"), ("make_json.py", "json.md")])
-def test_commands_and_their_json_are_those_of_the_code(program: str, page: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "page"),
+    [
+        ("make_commands.py", "docs/command_line.md"),
+        ("make_json.py", "docs/json.md"),
+        ("make_experiments.py", "src/trivet_papers/experiments.json"),
+    ],
+)
+def test_what_is_written_from_the_code_is_that_of_the_code(program: str, page: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / program))["page"]()
-    assert (ROOT / "docs" / page).read_text() == made, f"run .venv/bin/python docs/{program}"
+    assert (ROOT / page).read_text() == made, f"run .venv/bin/python docs/{program}"
 
 
 def test_the_pictures_of_the_packages_are_drawn_from_the_imports_and_the_page() -> None:

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trivet.runtime.arguments import nearest
-from trivet_papers.experiment import Experiment
+
+if TYPE_CHECKING:
+    from trivet_papers.experiment import Experiment
 
 PAPERS = ("levi2021", "xuan2020", "le2018", "xu2024")
+SUMMARIES = files("trivet_papers") / "experiments.json"  # written by docs/make_experiments.py
+
+
+@dataclass(frozen=True)
+class Summary:
+    """An experiment in a line, which is there without loading it: what its recipe is takes seconds of imports.
+
+    Attributes:
+        runs: of each size, how many.
+    """
+
+    key: str
+    title: str
+    runs: dict[str, int]
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Keyed)
 
 
 def experiments(*keys: str) -> list[Experiment]:
@@ -16,16 +45,21 @@ def experiments(*keys: str) -> list[Experiment]:
     Raises:
         ValueError: if there is no such experiment.
     """
-    known = [
-        experiment for paper in PAPERS for experiment in import_module(f"trivet_papers.{paper}.experiments").EXPERIMENTS
-    ]
-    selected: list[Experiment] = []
+    modules = [import_module(f"trivet_papers.{paper}.experiments") for paper in PAPERS]
+    return _of_keys([experiment for module in modules for experiment in module.EXPERIMENTS], keys)
+
+
+def summaries(*keys: str) -> list[Summary]:
+    """The same in a line each."""
+    return _of_keys([Summary(**row) for row in json.loads(SUMMARIES.read_text(encoding="utf-8"))], keys)
+
+
+def _of_keys(known: Sequence[T], keys: Sequence[str]) -> list[T]:
+    chosen: dict[str, T] = {}
     for key in keys:
-        wanted = [
-            experiment for experiment in known if key in ("all", experiment.key, experiment.key.partition("-")[0])
-        ]
+        wanted = {each.key: each for each in known if key in ("all", each.key, each.key.partition("-")[0])}
         if not wanted:
-            names = ["all", *PAPERS, *(experiment.key for experiment in known)]
+            names = ["all", *PAPERS, *(each.key for each in known)]
             raise ValueError(f"there is no experiment {key!r}; {nearest(key, names)}")
-        selected += [experiment for experiment in wanted if experiment not in selected]
-    return selected
+        chosen |= {name: each for name, each in wanted.items() if name not in chosen}
+    return list(chosen.values())

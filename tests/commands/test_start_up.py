@@ -48,6 +48,7 @@ CODES = [
         (["--version"], 0),
         *(([name, "--help"], 0) for name in NAMES),
         (["simulate", "noise", "--help"], 0),
+        (["reproduce", "list"], 0),
         (["trian"], 2),
         (["train"], 2),
         (["train", "--stpes", "3"], 2),
@@ -178,7 +179,7 @@ LOADING = [
     "export folder --to onnx -o made",
     "simulate noise -o made",
     "simulate risk --check",
-    "reproduce list",
+    "reproduce list --size paper",
 ]
 
 

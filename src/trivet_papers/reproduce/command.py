@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,10 +19,10 @@ from trivet.runtime.text import counted
 if TYPE_CHECKING:
     from trivet_papers.experiment import Experiment, Size
     from trivet_papers.reproduce.record import ReproductionRecord
+    from trivet_papers.reproduce.training_work import TrainingWork
     from trivet_papers.runs import ArmRun, Runner
 
 
-SIZES: tuple[Size, ...] = ("here", "paper")
 OF_A_RUN = (*RUN_FOLDER, "*.toml", "*.csv", "*.json", "*.html")
 INSIDE = (".runs/*/stages.json", *(f".runs/*/run/{name}" for name in OF_A_RUN))
 
@@ -63,16 +64,16 @@ def reproduce(
     json: Json = False,
 ) -> int:
     """Run the papers' experiments again, and say which of their claims hold."""
-    with show_progress("loading the experiments"):
-        from trivet_papers.catalogue import experiments
-        from trivet_papers.reproduce.run import FRONT, outputs, page_name, write_pages
-        from trivet_papers.runs import Runner, store_of
     if as_is:
         refuse(context, "--as-is runs nothing", "data_root", "models")
     if keys[0] == "list":
         refuse(context, "list runs nothing", "seeds", "data_root", "models", "set", "output", "pages", "as_is")
-        _list(experiments(*(keys[1:] or ["all"])), size, json=json)
+        _list(keys[1:] or ["all"], size, json=json)
         return 0
+    with show_progress("loading the experiments"):
+        from trivet_papers.catalogue import experiments
+        from trivet_papers.reproduce.run import FRONT, outputs, page_name, write_pages
+        from trivet_papers.runs import Runner, store_of
     wanted, changes = experiments(*keys), set or ()
     variable = os.environ.get("TRIVET_MODELS")
     models = models or (Path(variable) if variable else None)
@@ -144,36 +145,38 @@ def _long(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def _list(every: list[Experiment], size: Size, *, json: bool) -> None:
+def _list(keys: Sequence[str], size: Size, *, json: bool) -> None:
     """List experiments with their runs; in paper size with the work of these, and of all together."""
-    from trivet_papers.reproduce.training_work import ESTIMATE, work_of
-    from trivet_papers.runs import planned
+    from trivet_papers.catalogue import summaries
 
-    counts = [
-        {each: len(experiment.recipe(each).arms) * experiment.recipe(each).seeds for each in SIZES}
-        for experiment in every
-    ]
-    works = []
-    if size == "paper":
-        with show_progress("counting the operations of the published networks"):
-            plans = [planned(experiment, size, None) for experiment in every]
-            works = [work_of(runs) for runs in (*plans, [run for runs in plans for run in runs])]
+    every = summaries(*keys)
+    works = _works(keys) if size == "paper" else []
     if json:
-        rows: list[dict[str, Any]] = [
-            {"key": experiment.key, "title": experiment.title, "runs": runs}
-            for experiment, runs in zip(every, counts, strict=True)
-        ]
+        rows: list[dict[str, Any]] = [asdict(each) for each in every]
         for row, work in zip(rows, works, strict=False):
             row["paper"] = work.as_json()
         print_json({"experiments": rows} | ({"paper": works[-1].as_json()} if works else {}))
         return
     texts = [work.as_text() for work in works] or [
-        ", ".join(f"{each} {counted(count, 'run')}" for each, count in runs.items()) for runs in counts
+        ", ".join(f"{name} {counted(count, 'run')}" for name, count in each.runs.items()) for each in every
     ]
-    for experiment, text in zip(every, texts, strict=False):
-        echo(f"{experiment.key:<18} {experiment.title} ({text})")
+    for each, text in zip(every, texts, strict=False):
+        echo(f"{each.key:<18} {each.title} ({text})")
     if works:
+        from trivet_papers.reproduce.training_work import ESTIMATE
+
         echo(f"In all, a run that experiments share once: {texts[-1]}. {ESTIMATE}")
+
+
+def _works(keys: Sequence[str]) -> list[TrainingWork]:
+    """The work of each experiment in paper size, and of all together."""
+    with show_progress("counting the operations of the published networks"):
+        from trivet_papers.catalogue import experiments
+        from trivet_papers.reproduce.training_work import work_of
+        from trivet_papers.runs import planned
+
+        plans = [planned(experiment, "paper", None) for experiment in experiments(*keys)]
+        return [work_of(runs) for runs in (*plans, [run for runs in plans for run in runs])]
 
 
 def _print(record: ReproductionRecord, chosen: set[str]) -> None:
