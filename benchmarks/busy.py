@@ -41,10 +41,10 @@ def neighbours(number: int) -> Iterator[None]:
 def steps_of(size: int, *, with_peers: bool) -> dict[tuple[str, str], Callable[[], None]]:
     """The calls of a size by case and library."""
     shape = Shape(anchors=size, dimension=128, samples=4)
-    data, others = Data.of(shape, "cpu"), peers() if with_peers else {}
+    data, others = Data.of(shape), peers() if with_peers else {}
     steps = {(FLOOR, ""): floor_of(shape, data, proxies=False)}
     for case in (case for case in NAMED if case.name in CASES):
-        steps[case.name, "trivet"] = step_of(case.build(shape, "cpu"), data)
+        steps[case.name, "trivet"] = step_of(case.build(shape), data)
         peer = others.get(case.name)
         if peer is not None and peer.needs(shape) <= PEER_MEMORY:
             steps[case.name, PEER] = step_of(peer.build(shape), data)
@@ -61,7 +61,7 @@ def measured(size: int, rounds: int, *, with_peers: bool) -> list[list[str]]:
         for number in NEIGHBOURS:
             with neighbours(number):
                 for key, step in steps.items():
-                    times[key][number].append(seconds(step, 1, "cpu"))
+                    times[key][number].append(seconds(step, 1))
     rows = []
     for (case, library), found in times.items():
         alone, *busy = (found[number] for number in NEIGHBOURS)
@@ -83,7 +83,7 @@ def main() -> None:
     rows = [
         row for size in arguments.sizes for row in measured(size, arguments.rounds, with_peers=not arguments.no_peers)
     ]
-    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment("cpu").items())
+    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment().items())
     head = ["case", "library", "N", *(f"{k} neighbours, ms" for k in NEIGHBOURS), *(f"x, {k}" for k in NEIGHBOURS[1:])]
     arguments.output.write_text(
         f"# A step beside busy neighbours\n\nWritten by `benchmarks/busy.py`, {arguments.rounds} rounds, at load "

@@ -109,14 +109,14 @@ class Data:
     reference_labels: Tensor | None
 
     @classmethod
-    def of(cls, shape: Shape, device: str) -> Data:
+    def of(cls, shape: Shape) -> Data:
         """The same random directions and shuffled labels for the same shape."""
         generator = torch.Generator().manual_seed(0)
 
         def rows(size: int, samples: int) -> tuple[Tensor, Tensor]:
             directions = torch.nn.functional.normalize(torch.randn(size, shape.dimension, generator=generator), dim=1)
             labels = (torch.arange(size) // samples)[torch.randperm(size, generator=generator)]
-            return directions.to(device), labels.to(device)
+            return directions, labels
 
         embeddings, labels = rows(shape.anchors, shape.samples)
         against = rows(shape.references, shape.reference_samples) if shape.references else (None, None)
@@ -167,10 +167,10 @@ class Case:
     positives: str
     negatives: str
 
-    def build(self, shape: Shape, device: str) -> nn.Module:
+    def build(self, shape: Shape) -> nn.Module:
         """The loss, with the same random choices each time."""
         torch.manual_seed(0)
-        return (LOSSES | OTHER_LOSSES)[self.loss](self.positives, self.negatives, shape).to(device)
+        return (LOSSES | OTHER_LOSSES)[self.loss](self.positives, self.negatives, shape)
 
     @property
     def proxies(self) -> bool:
@@ -348,9 +348,9 @@ def peers() -> dict[str, Peer]:
 def check_agreement(case: Case, peer: Peer) -> Row:
     """Relative differences of value and gradient; raises AssertionError where they exceed the tolerances."""
     shape = Shape(anchors=CHECK_SIZE, dimension=128, samples=4)
-    data = Data.of(shape, "cpu")
+    data = Data.of(shape)
     found = []
-    for loss in (case.build(shape, "cpu"), peer.build(shape)):
+    for loss in (case.build(shape), peer.build(shape)):
         value = loss(data.embeddings, data.labels)
         (gradient,) = torch.autograd.grad(value, data.embeddings)
         found.append((value.item(), gradient))
@@ -404,41 +404,33 @@ def step_of(loss: nn.Module, data: Data) -> Callable[[], None]:
     return step
 
 
-def seconds(call: Callable[[], None], calls: int, device: str) -> float:
+def seconds(call: Callable[[], None], calls: int) -> float:
     """Mean time of a call."""
-    if device == "cuda":
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
-            call()
-        stop.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(stop) / 1000 / calls
     start = time.perf_counter()
     for _ in range(calls):
         call()
     return (time.perf_counter() - start) / calls
 
 
-def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int, device: str) -> Row:
+def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int) -> Row:
     """Floor, Trivet and peer in turn; the first of each round rotates."""
-    data = Data.of(shape, device)
+    data = Data.of(shape)
     actors = {
         "floor": floor_of(shape, data, proxies=case.proxies),
-        "trivet": step_of(case.build(shape, device), data),
+        "trivet": step_of(case.build(shape), data),
     }
     notes = []
     if peer is not None:
         if (needs := peer.needs(shape)) > PEER_MEMORY:
             notes.append(f"peer left out: needs more than {needs / 2**30:.1f} GiB")
         else:
-            actors["peer"] = step_of(peer.build(shape).to(device), data)
+            actors["peer"] = step_of(peer.build(shape), data)
             notes += [f"differs: {peer.differs}"] if peer.differs else []
     calls, limits = {}, dict.fromkeys(actors, rounds)
     for name, act in actors.items():
-        took = seconds(act, 1, device)  # warm-up
+        took = seconds(act, 1)  # warm-up
         if took < 1:
-            took = seconds(act, 1, device)
+            took = seconds(act, 1)
         calls[name] = max(1, math.ceil(SHORTEST / took))
         if name == "peer" and took > LONGEST_PEER:
             limits[name] = 1
@@ -449,7 +441,7 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int, device: 
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             if number < limits[name]:
-                times[name].append(seconds(actors[name], calls[name], device))
+                times[name].append(seconds(actors[name], calls[name]))
     row = {
         "notes": notes,
         "seconds": times,
@@ -463,27 +455,20 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int, device: 
     return row
 
 
-def extra_memory(case: Case | None, shape: Shape, device: str) -> int:
+def extra_memory(case: Case | None, shape: Shape) -> int:
     """Bytes that a pass takes at its peak beyond its input, of the floor if there is no case.
 
-    On the CPU the most the process ever held less what it held before, so a process can measure once; on a GPU what
-    torch allocated.
+    The most the process ever held less what it held before, so a process can measure once.
     """
 
     def pass_of(shape: Shape) -> Callable[[], None]:
-        data = Data.of(shape, device)
+        data = Data.of(shape)
         if case is None:
             return floor_of(shape, data, proxies=False)
-        return step_of(case.build(shape, device), data)
+        return step_of(case.build(shape), data)
 
     pass_of(Shape(anchors=64, dimension=shape.dimension, samples=4))()  # what is loaded once
     act = pass_of(shape)
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        act()
-        return torch.cuda.max_memory_allocated() - before
     before = held("VmRSS")
     act()
     return max(0, held("VmHWM") - before)
@@ -495,9 +480,9 @@ def held(what: str) -> int:
     return int(lines[what].split()[0]) * 1024
 
 
-def memory_in_new_process(name: str, shape: Shape, device: str) -> float:
+def memory_in_new_process(name: str, shape: Shape) -> float:
     """`extra_memory` in MiB, measured in a process of its own."""
-    question = json.dumps({"case": name, "shape": asdict(shape), "device": device})
+    question = json.dumps({"case": name, "shape": asdict(shape)})
     answer = subprocess.run(
         [sys.executable, __file__, "--measure-memory", question], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -533,7 +518,7 @@ class Goal:
         return f"{'≤' if self.at_most else '≥'} {self.limit:g} {self.unit}"
 
 
-GOAL_SHAPE = {"anchors": 4096, "dimension": 128, "samples": 4, "device": "cpu"}
+GOAL_SHAPE = {"anchors": 4096, "dimension": 128, "samples": 4}
 WIDE_SHAPE = GOAL_SHAPE | {"dimension": 512, "samples": 16}
 PEER_GOAL_SHAPE = GOAL_SHAPE | {"anchors": 1024}
 MEMORY_GOAL_SHAPE = {"anchors": 32_768, "dimension": 128}
@@ -571,7 +556,7 @@ def speedup_of(names: set[str]) -> Callable[[Row, Sequence[Row]], float | None]:
 
 def never_slower(row: Row, rows: Sequence[Row]) -> float | None:
     """How many times as long the peer takes, from the smallest size that counts."""
-    about = row["part"] == "named" and row["device"] == "cpu" and row["anchors"] >= SMALL[0]
+    about = row["part"] == "named" and row["anchors"] >= SMALL[0]
     return row.get("speedup") if about else None
 
 
@@ -582,9 +567,7 @@ def small(row: Row, rows: Sequence[Row]) -> float | None:
 
 def memory_of(names: Set[str]) -> Callable[[Row, Sequence[Row]], float | None]:
     """The ratio to the floor of these cases against past batches."""
-    return lambda row, rows: (
-        row["ratio"] if row["part"] == "bank" and row["device"] == "cpu" and row["case"] in names else None
-    )
+    return lambda row, rows: row["ratio"] if row["part"] == "bank" and row["case"] in names else None
 
 
 def peak(row: Row, rows: Sequence[Row]) -> float | None:
@@ -597,7 +580,7 @@ def growth(row: Row, rows: Sequence[Row]) -> float | None:
     """The power of N with which the peak grows from the next smaller size."""
     if row["part"] != "memory" or row["case"] == FLOOR:
         return None
-    same = {key: row[key] for key in ("part", "case", "references", "dimension", "samples", "device")}
+    same = {key: row[key] for key in ("part", "case", "references", "dimension", "samples")}
     smaller = [
         other for other in rows if other.get("mib") and matches(other, same) and other["anchors"] < row["anchors"]
     ]
@@ -641,7 +624,7 @@ GOALS = [
 # --- Results ---------------------------------------------------------------------------------------------------------
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """Versions and hardware, in general words."""
     models = {
         line.partition(":")[2].strip()
@@ -662,7 +645,6 @@ def environment(device: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "precision_of_products": torch.get_float32_matmul_precision(),
     }
 
@@ -678,12 +660,12 @@ KEY = ("part", "case", "anchors", "references", "dimension", "samples")
 class Results:
     """Rows, written to disk as soon as they are known."""
 
-    def __init__(self, path: Path, device: str, *, resume: bool) -> None:
-        self.path, self.device = path, device
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
         self.record: dict[str, Any] = {
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg()[0],
-            "environment": environment(device),
+            "environment": environment(),
             "agreement": [],
             "rows": [],
             "refused": [],
@@ -884,9 +866,9 @@ class Measurement:
         """The name of the row."""
         return FLOOR if self.case is None else self.case.name
 
-    def row(self, device: str) -> Row:
+    def row(self) -> Row:
         """What a row says before anything is measured."""
-        row: Row = {"part": self.part, "case": self.name, "device": device, **asdict(self.shape)}
+        row: Row = {"part": self.part, "case": self.name, **asdict(self.shape)}
         if self.case is not None:
             row |= {"loss": self.case.loss, "positives": self.case.positives, "negatives": self.case.negatives}
             row["one_each"] = self.case.one_each
@@ -937,12 +919,12 @@ def measure(measurements: Sequence[Measurement], results: Results, options: argp
             results.record["agreement"].append(found)
     refused = set()
     for number, one in enumerate(measurements, 1):
-        row, label = one.row(options.device), f"[{number}/{len(measurements)}] {one.part}, {one.name}, {one.shape}"
+        row, label = one.row(), f"[{number}/{len(measurements)}] {one.part}, {one.name}, {one.shape}"
         if one.name in refused:
             continue
         if one.part == "product" and one.case is not None:
             try:
-                one.case.build(one.shape, options.device)
+                one.case.build(one.shape)
             except ValueError as error:
                 refused.add(one.name)
                 results.record["refused"].append({"case": one.name, "reason": str(error)})
@@ -951,12 +933,12 @@ def measure(measurements: Sequence[Measurement], results: Results, options: argp
             continue
         try:
             if one.part == "memory" or one.case is None:
-                row["mib"] = memory_in_new_process(one.name, one.shape, options.device)
+                row["mib"] = memory_in_new_process(one.name, one.shape)
                 print(f"{label}: {row['mib']:.0f} MiB", flush=True)
             else:
                 peer = beside.get(one.name) if one.part != "product" else None
                 rounds = options.small_rounds if one.shape.columns <= SMALL[1] else options.rounds
-                row |= time_case(one.case, one.shape, peer, rounds, options.device)
+                row |= time_case(one.case, one.shape, peer, rounds)
                 print(f"{label}: {row['ms']:.3g} ms, {row['ratio']:.2f} x floor", flush=True)
         except (ValueError, RuntimeError, AssertionError, subprocess.CalledProcessError) as error:
             results.record["failed"].append({"case": label, "reason": f"{type(error).__name__}: {error}"})
@@ -984,7 +966,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a result")
     parser.add_argument("--small-rounds", type=int, default=20, help=f"of batches up to {SMALL[1]}")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help=f"measure {PEER} too")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "core.json")
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="keep the rows that --output holds")
@@ -999,14 +980,14 @@ def main() -> None:
     if options.measure_memory:
         question = json.loads(options.measure_memory)
         case = next((case for case in NAMED if case.name == question["case"]), None)
-        print(extra_memory(case, Shape(**question["shape"]), question["device"]))
+        print(extra_memory(case, Shape(**question["shape"])))
         return
     sizes = [*(options.sizes or []), *options.memory_sizes]
     if min(sizes) < 2 * max(options.samples) or min(options.samples) < 2 or options.rounds < 1:
         parser.error("--samples must be at least 2, sizes two classes at least, --rounds at least 1.")
-    if options.memory and options.device == "cpu" and sys.platform != "linux":
-        parser.error(f"peak memory needs Linux or a GPU: got {sys.platform}; pass --no-memory.")
-    if options.peers and environment(options.device)[PEER] == "not installed":
+    if options.memory and sys.platform != "linux":
+        parser.error(f"peak memory needs Linux: got {sys.platform}; pass --no-memory.")
+    if options.peers and environment()[PEER] == "not installed":
         parser.error(f"--peers needs {PEER}: pip install {PEER}, or pass --no-peers.")
     if options.output.exists() and not (options.resume or options.overwrite):
         parser.error(f"--output must not exist: got {options.output}; pass --resume, --overwrite or another --output.")
@@ -1014,7 +995,7 @@ def main() -> None:
     if not measurements:
         parser.error(f"--filter must be part of a case's name: got {options.filter!r}; see NAMED in {__file__}.")
     try:
-        results = Results(options.output, options.device, resume=options.resume)
+        results = Results(options.output, resume=options.resume)
     except ValueError as error:
         parser.error(str(error))
     measure(measurements, results, options)

@@ -49,8 +49,8 @@ def small(rounds: int) -> str:
         counts = {}
         for size in (FIXED, *SIZES):
             shape = Shape(size, 128, 4)
-            data = Data.of(shape, "cpu")
-            for name, loss in (("trivet", case.build(shape, "cpu")), ("peer", others[case.name].build(shape))):
+            data = Data.of(shape)
+            for name, loss in (("trivet", case.build(shape)), ("peer", others[case.name].build(shape))):
                 steps[name, size] = step_of(loss, data)
                 with Launches() as launches:
                     steps[name, size]()
@@ -58,7 +58,7 @@ def small(rounds: int) -> str:
         times: dict[tuple[str, int], list[float]] = {key: [] for key in steps}
         for _ in range(rounds):
             for key, step in steps.items():
-                times[key].append(seconds(step, 20, "cpu"))
+                times[key].append(seconds(step, 20))
         median = {key: 1000 * statistics.median(values) for key, values in times.items()}
         for name in ("trivet", "peer"):
             fixed = median[name, FIXED]
@@ -76,11 +76,11 @@ def large(calls: int) -> str:
     rows = []
     for name, shape in LARGE:
         case = next(case for case in NAMED if case.name == name)
-        data = Data.of(shape, "cpu")
-        step, floor = step_of(case.build(shape, "cpu"), data), floor_of(shape, data, proxies=False)
+        data = Data.of(shape)
+        step, floor = step_of(case.build(shape), data), floor_of(shape, data, proxies=False)
         for act in (step, floor):
             act()
-        ratio = statistics.median(seconds(step, 1, "cpu") / seconds(floor, 1, "cpu") for _ in range(calls))
+        ratio = statistics.median(seconds(step, 1) / seconds(floor, 1) for _ in range(calls))
         with profile(activities=[ProfilerActivity.CPU]) as profiled:
             for _ in range(calls):
                 step()
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "core_profile.md")
     options = parser.parse_args()
-    about = environment("cpu")
+    about = environment()
     threads = torch.get_num_threads()
     parts = [
         "# Where the time of a step goes",

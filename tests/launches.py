@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MEMORY_ONLY = {"empty", "empty_like", "new_empty", "empty_strided", "detach", "alias", "lift_fresh"}
+QUESTIONS = {"device"}  # of a tensor without numbers, which a real one answers by itself
 
 
 class Launches(TorchDispatchMode):
@@ -24,7 +25,7 @@ class Launches(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not func.is_view and func.overloadpacket.__name__ not in MEMORY_ONLY:
+        if not func.is_view and func.overloadpacket.__name__ not in MEMORY_ONLY | QUESTIONS:
             self.counts[func.overloadpacket.__name__] += 1
         return func(*args, **kwargs or {})
 
