@@ -35,7 +35,9 @@ def ladder_sentence(record: RunRecord) -> str | None:
         text = f"{items}: the result is {result.name}, unchanged"
     elif result.rung == "encoder":
         others = counted(len(tried) - 1, "candidate")
-        text = f"{items}: the result is {result.name}, unchanged, as none of {others} beside it was surely better"
+        text = (
+            f"{items}: the result is {result.name}, unchanged, as none of {others} beside it was surely a point better"
+        )
         if ladder.best != ladder.result:
             text = f"{items}: the result is {result.name}, unchanged, as {ladder.best} was not confirmed"
     else:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from trivet.collapse.significance import FLOOR
 from trivet.datasets import Dataset, Inputs, Splits
 from trivet.metrics import Retrieval, retrieve, retrieve_levels
 from trivet.metrics.intervals import Interval, student
@@ -273,8 +274,8 @@ class ScoreDifference(NamedTuple):
 
     @property
     def better(self) -> bool:
-        """True if the measure is higher beyond doubt, and recall@1 not lower beyond doubt."""
-        return self.low is not None and self.low > 0 and not self.recall_lower
+        """True if the measure is higher by a point or more beyond doubt, and recall@1 not lower beyond doubt."""
+        return self.low is not None and self.low > 0 and self.mean >= FLOOR and not self.recall_lower
 
 
 def compare_scores(scores: Scores, others: Scores) -> ScoreDifference:

@@ -73,14 +73,20 @@ def test_comparison_by_its_definition() -> None:
                 by_class.setdefault(int(classes[row]), []).append(values[row, column] - others[row, column])
             gains.append([mean(each) for each in by_class.values()])
         half = [T90[len(each)] * stdev(each) / math.sqrt(len(each)) for each in gains]
-        expected = mean(gains[0]) - half[0] > 0 and mean(gains[1]) + half[1] >= 0
+        gain = mean((values - others)[:, 0].tolist())
+        expected = mean(gains[0]) - half[0] > 0 and gain >= 0.01 and mean(gains[1]) + half[1] >= 0
         difference = compare_scores(Scores(values, classes, {}), Scores(others, classes, {}))
         assert difference.better == expected
         assert difference.low == pytest.approx(mean(gains[0]) - half[0], abs=1e-4)
         assert difference.high == pytest.approx(mean(gains[0]) + half[0], abs=1e-4)
-        assert difference.mean == pytest.approx(mean((values - others)[:, 0].tolist()))
+        assert difference.mean == pytest.approx(gain)
         outcomes.add(difference.better)
     assert outcomes == {True, False}
+    classes, slight = np.arange(40) % 5, np.random.default_rng(0).normal(1, 0.01, (40, 2))
+    for gain, better in ((0.005, False), (0.02, True)):  # both beyond doubt
+        difference = compare_scores(Scores(gain * slight, classes, {}), Scores(np.zeros((40, 2)), classes, {}))
+        assert (difference.low or 0) > 0
+        assert difference.better == better
     alone = Scores(np.ones((3, 2)), np.zeros(3, np.int64), {})
     assert not compare_scores(alone, Scores(np.zeros((3, 2)), alone.classes, {})).better
 
@@ -127,7 +133,7 @@ def test_where_nothing_helps_the_encoder_is_the_result(
     assert ladder.result == "the vectors"
     names = ["the vectors", "the vectors, whitened", "the vectors, head of 60 steps"]
     assert [each.name for each in ladder.candidates] == names  # longer ones are not tried where that is no better
-    assert "unchanged, as none of 2 candidates beside it was surely better" in " ".join(out.split())
+    assert "unchanged, as none of 2 candidates beside it was surely a point better" in " ".join(out.split())
 
 
 class Scripted(Ladder):
