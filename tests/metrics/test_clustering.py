@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trivet.metrics import cluster, kmeans, nmi, nmi_plus
 from trivet.metrics.clustering import Average, Information, ami, restart_variance
 from trivet.metrics.intervals import Over, variance_of_mean
-from trivet.metrics.kmeans import lloyd, train
+from trivet.metrics.kmeans import lloyd, search, train
 
 LABELS = [0, 0, 1, 0, 1, 1, 0, 2]
 
@@ -118,15 +118,16 @@ def test_what_did_not_move_need_not_be_compared(copies: int) -> None:
     for _ in range(25):  # step by step: faiss ends where the inertia stays
         step = train(rows, means, 1)
         means = step.centroids
-    centres, inertia = lloyd(rows, begun, 25)
-    np.testing.assert_allclose(centres, means, rtol=0, atol=1e-5)
+    inertia, squared, nearest = lloyd(rows, begun, 25)
     assert inertia == pytest.approx(step.obj[-1], rel=1e-5)
+    distances, which = search(rows, means)
+    np.testing.assert_allclose(squared, distances, rtol=0, atol=1e-4)
+    assert nearest.tolist() == which.tolist()
 
 
 def test_k_means_ends_where_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
-    search = kmeans._search
-    monkeypatch.setattr(kmeans, "_search", lambda rows, centres: searched.append(len(centres)) or search(rows, centres))
+    monkeypatch.setattr(kmeans, "search", lambda rows, centres: searched.append(len(centres)) or search(rows, centres))
     rows = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
     lloyd(rows, rows[:300], 25)
     assert len(searched) < 20

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.distances import Array, as_classes
-from trivet.metrics.kmeans import lloyd, train
+from trivet.metrics.kmeans import lloyd, search, train
 from trivet.metrics.points import as_points
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import load
@@ -120,16 +120,12 @@ def cluster(embeddings: Array, k: int, *, seed: int, restarts: int = 10) -> Clus
         centres = rows[order[:k]]
         before = start * ITERATIONS
         if rows.size * k > LONG:
-            centres, inertia = lloyd(rows, centres, ITERATIONS, partial(progress, before))
+            inertia, squared, nearest = lloyd(rows, centres, ITERATIONS, partial(progress, before))
         else:
             means = train(rows, centres, ITERATIONS)
-            centres, inertia = means.centroids, float(means.obj[-1])
+            inertia, (squared, nearest) = float(means.obj[-1]), search(rows, means.centroids)
         progress(before, ITERATIONS)
-        with work(f"items of {k} clusters"):
-            index = faiss.IndexFlatL2(rows.shape[1])
-            index.add(centres)
-            squared, nearest = index.search(rows, 1)
-        ends.append((inertia, float(squared.sum(dtype=np.float64)), nearest[:, 0].astype(np.int32)))
+        ends.append((inertia, float(squared.sum(dtype=np.float64)), nearest.astype(np.int32)))
     ends.sort(key=lambda end: end[0])
     return Clustering(
         assignment=ends[0][2].astype(np.int64),

@@ -29,12 +29,12 @@ def train(rows: Rows, centres: Rows, iterations: int) -> Any:
 
 def lloyd(
     rows: Rows, centres: Rows, iterations: int, progress: Callable[[int], None] = lambda done: None
-) -> tuple[Rows, float]:
-    """The centres after so many iterations, and the inertia before the last: those of `train`, up to rounding.
+) -> tuple[float, Rows, Integers]:
+    """The inertia before the last iteration, and each row's squared distance to its centre after it, and which it is.
 
-    A row whose centre stays where it is can only change to one that moved. One whose centre moved is compared with all
-    centres, but where some centre that moved is nearer than its own was: the others are no nearer. After a few
-    iterations hardly any moves, and when none does nothing changes any more.
+    They are those of `train` up to rounding. A row whose centre stays where it is can only change to one that moved.
+    One whose centre moved is compared with all centres, but where some centre that moved is nearer than its own was:
+    the others are no nearer. After a few iterations hardly any moves, and when none does nothing changes any more.
 
     Args:
         rows: `(N, d)`.
@@ -45,34 +45,37 @@ def lloyd(
         The idea of a bound on what cannot have changed: Elkan, "Using the triangle inequality to accelerate k-means",
         ICML 2003; here without the inequality.
     """
-    squared, nearest = _search(rows, centres)
-    for done in range(1, iterations):
-        progress(done)
+    squared, nearest = search(rows, centres)
+    for done in range(iterations):
+        if done:
+            progress(done)
+        inertia = float(np.cumsum(squared)[-1])
         means = _means(rows, nearest, centres)
         moved = (means != centres).any(axis=1)
         if not moved.any():
             break
         centres = means
         squared, nearest = _again(rows, centres, moved, squared, nearest)
-    return _means(rows, nearest, centres), float(np.cumsum(squared)[-1])
+    return inertia, squared, nearest
 
 
 def _again(rows: Rows, centres: Rows, moved: Booleans, squared: Rows, nearest: Integers) -> tuple[Rows, Integers]:
     """Squared distance `(N,)` of each row to its nearest centre, and which it is, from what they were before a move."""
     numbers = np.flatnonzero(moved)
     if 2 * len(numbers) > len(centres):
-        return _search(rows, centres)
-    distances, which = _search(rows, centres[numbers])
+        return search(rows, centres)
+    distances, which = search(rows, centres[numbers])
     which = numbers[which]
     better = (distances < squared) | (~moved[nearest] & (distances == squared) & (which < nearest))
     open_ = np.flatnonzero(moved[nearest] & ~better)
     squared, nearest = np.where(better, distances, squared), np.where(better, which, nearest)
     if len(open_):
-        squared[open_], nearest[open_] = _search(rows[open_], centres)
+        squared[open_], nearest[open_] = search(rows[open_], centres)
     return squared, nearest
 
 
-def _search(rows: Rows, centres: Rows) -> tuple[Rows, Integers]:
+def search(rows: Rows, centres: Rows) -> tuple[Rows, Integers]:
+    """Squared distance `(N,)` of each row to its nearest centre, and which it is."""
     index = load("faiss").IndexFlatL2(rows.shape[1])
     index.add(centres)
     squared, nearest = index.search(rows, 1)
