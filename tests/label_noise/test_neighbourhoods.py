@@ -5,19 +5,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
+from trivet.label_noise import neighbourhoods
 from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
 
 
-def test_neighbours_are_the_nearest_of_the_fold() -> None:
+@pytest.fixture(params=[(512, 4096), (7, 4)], ids=["all at once", "few at once"], autouse=True)
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbourhoods, "ROWS", request.param[0])
+    monkeypatch.setattr(neighbourhoods, "COLUMNS", request.param[1])
+
+
+@pytest.mark.parametrize("k", [1, 6])
+def test_neighbours_are_the_nearest_of_the_fold(k: int) -> None:
     random = np.random.default_rng(2)
     points, labels, folds = random.normal(size=(40, 3)), random.integers(0, 3, 40), np.arange(40) % 2
     setting = LabelledPoints.of(points, labels, folds=folds, distance="euclidean")
-    found = find_neighborhoods(setting, 6)
+    found = find_neighborhoods(setting, k)
     for i in range(40):
         others = sorted((math.dist(points[i], points[j]), j) for j in range(40) if j != i and folds[j] == folds[i])
-        assert found.indices[i].tolist() == [j for _, j in others[:6]]
-        assert np.allclose(found.distances[i], [d for d, _ in others[:6]], rtol=1e-12)
+        assert found.indices[i].tolist() == [j for _, j in others[:k]]
+        assert np.allclose(found.distances[i], [d for d, _ in others[:k]], rtol=1e-12)
         assert math.isclose(found.to_positive[i], min(d for d, j in others if labels[j] == labels[i]), rel_tol=1e-6)
         assert math.isclose(found.to_negative[i], min(d for d, j in others if labels[j] != labels[i]), rel_tol=1e-6)
 

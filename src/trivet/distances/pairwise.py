@@ -185,14 +185,14 @@ class Products:
         with torch.set_grad_enabled(same.requires_grad):  # whoever reads it first
             return torch.cat([-2 * same[:, :-2], same[:, -1:], same[:, -2:-1]], dim=1)
 
-    def squared_distances(self, start: int, stop: int) -> Tensor:
-        """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, >= 0.
+    def squared_distances(self, start: int, stop: int, columns: slice = slice(None)) -> Tensor:
+        """Squared Euclidean distances `(stop - start, M)` of these anchors to all references, or some, >= 0.
 
         The error is about 1e-7 (float32) of the largest squared distance from the central row, whatever the distance
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
         with device.without_autocast(self.right.device.type):
-            squared = self.left[start:stop] @ self.right.T
+            squared = self.left[start:stop] @ self.right[columns].T
             with torch.set_grad_enabled(False):  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared

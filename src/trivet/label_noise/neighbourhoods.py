@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn.functional import pad
 
 from trivet.distances import Array, as_classes
 from trivet.distances.pairwise import Products
+from trivet.distances.threads import share
 from trivet.metrics.nearest import smallest
-from trivet.metrics.points import Metric, as_numpy, as_points, spans
+from trivet.metrics.points import Metric, as_numpy, as_points, distances_of_pairs, spans
+from trivet.metrics.positive_ranks import DIFFERENCES
+from trivet.metrics.rank_counting import true_entries
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import report
 
 BLOCK_ENTRIES = 2**22
+ROWS, COLUMNS = 512, 4096  # compared at once: 8 MiB
 NEIGHBOURS = 50  # where none are asked for
 
 
@@ -103,36 +108,80 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
     distances; of equal ones the first comes first.
     """
     k = min(k, setting.comparable)
-    count, width = setting.points.shape
+    count = len(setting.points)
     indices, distances = np.empty((count, k), np.int64), np.empty((count, k))
     positive, negative = np.full(count, np.inf), np.full(count, np.inf)
     done = 0
     for fold in range(setting.folds.max() + 1):
         items = np.flatnonzero(setting.folds == fold)
-        points = setting.points[torch.from_numpy(items)]
-        single = (points - points.mean(dim=0)).float()
-        classes, products = torch.from_numpy(setting.classes[items]), Products(single, single)
-        for start, stop in spans(len(items), max(1, BLOCK_ENTRIES // len(items))):
-            squared = products.squared_distances(start, stop)
-            squared[torch.arange(stop - start), torch.arange(start, stop)] = torch.inf
-            nearest = smallest(squared, k)
-            for first, end in spans(stop - start, max(1, BLOCK_ENTRIES // max(1, k * width))):
-                block = slice(start + first, start + end)
-                differences = points[nearest[first:end]] - points[block, None]
-                exact, order = torch.linalg.vector_norm(differences, dim=2).sort(dim=1, stable=True)
-                near, rows = nearest[first:end].gather(1, order), items[block]
-                indices[rows], distances[rows] = items[near.numpy()], exact.numpy()
-                same = classes[near] == classes[block, None]
-                # Where it is not among the neighbours, it is looked for among all.
-                for to, wanted in ((positive, same), (negative, ~same)):
-                    to[rows] = exact.masked_fill(~wanted, torch.inf).amin(dim=1).numpy()
-            rows = items[start:stop]
-            for to, same_class in ((positive, True), (negative, False)):
-                missing = np.flatnonzero(np.isinf(to[rows]))
-                if len(missing):
-                    same = classes[start + missing, None] == classes
-                    others = squared[missing].masked_fill_(same != same_class, torch.inf)
-                    to[rows[missing]] = others.amin(dim=1).double().sqrt().numpy()
-            done += stop - start
+        search = _Search(setting.points[torch.from_numpy(items)], torch.from_numpy(setting.classes[items]), k)
+
+        def take(start: int, block: tuple[torch.Tensor, ...], items: Integers = items) -> None:
+            nonlocal done
+            rows = items[start : start + ROWS]
+            near, exact, to_positive, to_negative = (values.numpy() for values in block)
+            indices[rows], distances[rows], positive[rows], negative[rows] = (
+                items[near],
+                exact,
+                to_positive,
+                to_negative,
+            )
+            done += len(rows)
             report("nearest neighbours", done, count)
+
+        share(range(0, len(items), ROWS), search.nearest, take)
     return Neighborhoods(indices, distances, positive, negative)
+
+
+class _Search:
+    """The k nearest of the items of a fold, block by block."""
+
+    def __init__(self, points: torch.Tensor, classes: torch.Tensor, k: int) -> None:
+        single = (points - points.mean(dim=0)).float()
+        self.points, self.classes, self.k, self.products = points, classes, k, Products(single, single)
+        self.labels = classes.int().numpy()
+        self.members = torch.split(torch.argsort(classes, stable=True), torch.bincount(classes).tolist())
+
+    def nearest(self, start: int) -> tuple[torch.Tensor, ...]:
+        """Numbers and distances `(B, k)` of the nearest of a block, nearest first, and `(B,)` to positive, negative."""
+        block = torch.arange(start, min(start + ROWS, len(self.points)))
+        classes, labels = self.classes[block], self.labels
+        values, columns = torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int64)
+        to_other = torch.full((len(block),), torch.inf)
+        for first, end in spans(len(self.points), COLUMNS):
+            squared = self.products.squared_distances(start, start + len(block), slice(first, end))
+            inside = (block >= first) & (block < end)
+            squared[inside, block[inside] - first] = torch.inf
+            same = torch.from_numpy(labels[block.numpy(), None] == labels[first:end])  # in numpy, six times as fast
+            to_other = torch.minimum(to_other, squared.masked_fill(same, torch.inf).amin(dim=1))
+            values, columns = self._merged(values, columns, squared, first)
+        pairs = block.repeat_interleave(self.k), columns.ravel()
+        exact = distances_of_pairs(self.points, pairs[0], self.points, pairs[1]).view(columns.shape)
+        exact, order = exact.sort(dim=1, stable=True)
+        near = columns.gather(1, order)
+        same = self.classes[near] == classes[:, None]
+        to_positive, to_negative = (exact.masked_fill(~wanted, torch.inf).amin(dim=1) for wanted in (same, ~same))
+        # Where it is not among the neighbours, it is the nearest of all.
+        for number in torch.unique(classes[to_positive.isinf()]).tolist():
+            rows = ((classes == number) & to_positive.isinf()).nonzero()[:, 0]
+            others = torch.cdist(self.points[block[rows]], self.points[self.members[number]], compute_mode=DIFFERENCES)
+            others.masked_fill_(self.members[number] == block[rows, None], torch.inf)
+            to_positive[rows] = others.amin(dim=1)
+        return near, exact, to_positive, torch.where(to_negative.isinf(), to_other.double().sqrt(), to_negative)
+
+    def _merged(
+        self, values: torch.Tensor, columns: torch.Tensor, squared: torch.Tensor, first: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The nearest so far `(B, k)`, by column, and those of the columns from `first` on."""
+        if values.shape[1] < self.k:
+            values = torch.cat([values, squared], dim=1)
+            columns = torch.cat([columns, torch.arange(first, first + squared.shape[1]).expand(squared.shape)], dim=1)
+        else:
+            row, column = true_entries(squared < values.amax(dim=1, keepdim=True))
+            counts = torch.bincount(row, minlength=len(values))
+            offset = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row] + self.k
+            more = int(counts.max())
+            values, columns = pad(values, (0, more), value=torch.inf), pad(columns, (0, more))
+            values[row, offset], columns[row, offset] = squared[row, column], column + first
+        best = smallest(values, min(self.k, values.shape[1]))
+        return values.gather(1, best), columns.gather(1, best)
