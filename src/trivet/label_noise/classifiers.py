@@ -57,9 +57,9 @@ def class_scores(
     repeated = np.zeros((len(weights), few), np.bool_)
     near, done = _near(around), 0
     for fold in range(setting.folds.max() + 1):
-        items = np.flatnonzero(setting.folds == fold)
+        items, points = setting.of_fold(fold)
         classes = setting.classes[items]
-        linear = _Linear(setting.points[torch.from_numpy(items)], classes, weights[items], count)
+        linear = _Linear(points, classes, weights[items], count)
         shares = linear.masses / linear.masses.sum()
         step = max(1, BLOCK_ENTRIES // max(count, around.indices.shape[1] ** 2))
         for start in range(0, len(items), step):
@@ -86,10 +86,9 @@ def logistics(setting: LabelledPoints, weights: Floats, seed: int) -> list[Logis
     count = len(setting.values)
     if count > CLASSES:
         return []
-    folds = [np.flatnonzero(setting.folds == fold) for fold in range(setting.folds.max() + 1)]
     return [
-        Logistic(setting.points[torch.from_numpy(items)], setting.classes[items], weights[items], count, seed=seed)
-        for items in folds
+        Logistic(points, setting.classes[items], weights[items], count, seed=seed)
+        for items, points in map(setting.of_fold, range(setting.folds.max() + 1))
     ]
 
 
@@ -131,13 +130,16 @@ class _Linear:
         total = float(w.sum())
         masses = torch.zeros(count, dtype=torch.float64).index_add_(0, y, w)
         means = _means(points, y, w, masses)
-        deviations = (points - means[y]) * w.sqrt()[:, None]
+        deviations = means[y]  # in place from here on: it is as large as the points
+        torch.sub(points, deviations, out=deviations).mul_(w.sqrt()[:, None])
         free = max(total - int((masses > 0).sum()), 1.0)
         covariance = deviations.T @ deviations / free
         width = len(covariance)
         level = float(covariance.trace()) / width
         squares = float(covariance.square().sum())
-        spread = (float(deviations.square().sum(dim=1).square().sum()) / total - squares * (free / total) ** 2) / total
+        fourth = float(deviations.square_().sum(dim=1).square().sum())
+        spread = (fourth / total - squares * (free / total) ** 2) / total
+        del deviations
         shrinkage = min(1.0, max(0.0, spread / max(squares - width * level**2, 1e-300)))
         self._flat = level <= 1e-300
         shrunk = (1 - shrinkage) * covariance + shrinkage * level * torch.eye(width, dtype=torch.float64)

@@ -79,6 +79,12 @@ class LabelledPoints:
             return None
         return LabelledPoints(self.points[torch.from_numpy(rows)], self.values[values], classes, folds, self.distance)
 
+    def of_fold(self, fold: int) -> tuple[Integers, torch.Tensor]:
+        """The numbers `(n,)` of the items of a fold, and their points, which are no copy where there is one fold."""
+        items = np.flatnonzero(self.folds == fold)
+        alone = len(items) == len(self.points)
+        return items, self.points if alone else self.points[torch.from_numpy(items)]
+
     @property
     def comparable(self) -> int:
         """Others that every item can be compared with."""
@@ -113,8 +119,8 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
     positive, negative = np.full(count, np.inf), np.full(count, np.inf)
     done = 0
     for fold in range(setting.folds.max() + 1):
-        items = np.flatnonzero(setting.folds == fold)
-        search = _Search(setting.points[torch.from_numpy(items)], torch.from_numpy(setting.classes[items]), k)
+        items, points = setting.of_fold(fold)
+        search = _Search(points, torch.from_numpy(setting.classes[items]), k)
 
         def take(start: int, block: tuple[torch.Tensor, ...], items: Integers = items) -> None:
             nonlocal done

@@ -119,8 +119,12 @@ def as_numpy(values: Array) -> npt.NDArray[Any]:
 
 
 def as_points(embeddings: Array, *, distance: Metric = "euclidean") -> Tensor:
-    """All rows of `Points` at once: `(N, width)` float64 on the CPU."""
-    return Points(embeddings, distance=distance).rows(slice(None))
+    """All rows of `Points` at once: `(N, width)` float64 on the CPU, made piece by piece to need no copies."""
+    points = Points(embeddings, distance=distance)
+    rows = torch.empty(len(points), points.width, dtype=torch.float64)
+    for start, stop in points.pieces():
+        rows[start:stop] = points.rows(slice(start, stop))
+    return rows
 
 
 def distances_of_pairs(left: Points | Tensor, rows: Tensor, right: Points | Tensor, columns: Tensor) -> Tensor:
