@@ -108,10 +108,10 @@ def _mean_ranks(points: Tensor, others: Integers) -> Floats:
         distances[np.arange(len(block)), block] = np.inf
         to_others = np.take_along_axis(distances, others[block], axis=1)
         distances.sort(axis=1)
-        for row, ordered, values in zip(block, distances, to_others, strict=True):
-            # Of equal distances the mean of the first rank and the last.
-            first, last = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-            ranks[row] = (first + last + 1).mean() / 2
+        # Of equal distances the mean of the first rank and the last.
+        arrays = torch.from_numpy(distances), torch.from_numpy(to_others)
+        first, last = (torch.searchsorted(*arrays, right=right).numpy() for right in (False, True))
+        ranks[block] = (first + last + 1).mean(axis=1) / 2
     return ranks
 
 
