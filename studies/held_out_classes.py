@@ -51,17 +51,19 @@ def candidates(path: Path, classes: int, seed: int) -> tuple[Splits, list[Candid
     values = {"seed": seed, "data": data, "evaluation": {"distance": "cosine"}}
     splits = load_splits(RunConfig.parse({"data": data, "loss": {"name": "triplet"}}, source="a draw"), None)
     settings = LadderSettings.parse(values, source="a draw")
-    proposer = Proposer(settings, splits.train, splits.level, classes // 2)  # those of the smaller half
+    proposer = Proposer(settings, splits.train, splits.level, classes)
     (vectors,) = proposer.candidates("encoder", [])
     return splits, [vectors, *proposer.candidates("whitening", [vectors]), proposer.candidates("head", [vectors])[0]]
 
 
 def map_at_r(whole: Splits, candidate: Candidate) -> dict[str, float]:
     """MAP@R by each gallery, in per cent."""
-    config = resolved(settings_of(candidate))
+    whole_config = resolved(settings_of(candidate))
     found: dict[str, list[float]] = {name: [] for name in GALLERIES}
     for fold in (None, 0, 1):
         splits = whole if fold is None else hold_out_fold(whole, 2, fold)
+        trained = len(np.unique(splits.train.labels[splits.level]))
+        config = whole_config.model_copy(update={"batch": whole_config.batch.of_at_most(trained)})
         if config.training.steps:
             network = trained_on(config, splits, splits.train, "step")
         else:

@@ -46,6 +46,14 @@ class BatchConfig(Config):
         """Items of a whole batch."""
         return self.num_classes * self.samples_per_class if self.size is None else self.size
 
+    def of_at_most(self, classes: int) -> Self:
+        """As many items of so many classes, two at least, where these are fewer than `num_classes`."""
+        if self.size is not None or classes >= self.num_classes:
+            return self
+        classes = max(2, classes)
+        samples = self.batch_size // classes
+        return self.model_copy(update={"num_classes": classes, "samples_per_class": samples})
+
     @property
     def piece_size(self) -> int:
         """Items of the largest piece that is embedded at once, of pieces as `embed_in_pieces` cuts them."""

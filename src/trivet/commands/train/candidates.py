@@ -76,7 +76,7 @@ class Proposer:
         settings: of the ladder.
         train: the training items; texts as the vectors of their n-grams.
         level: the label level that is trained on.
-        classes: how many classes of it a batch may hold, as others are held out.
+        classes: how many classes of it a batch may hold.
 
     Attributes:
         kind: of the items.

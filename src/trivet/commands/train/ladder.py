@@ -188,8 +188,7 @@ class Ladder:
             splits = self.load(RunConfig.parse(values, source="the data of a ladder"))
         announce(splits.summary)
         self._folds = validation_folds(splits)
-        folds = [splits] if self._folds is None else self._divided(splits)
-        self._proposer = Proposer(settings, splits.train, splits.level, min(map(self._usable_classes, folds)))
+        self._proposer = Proposer(settings, splits.train, splits.level, self._usable_classes(splits))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
         self._end = math.inf  # time at which a training that is tried must end
@@ -319,7 +318,7 @@ class Ladder:
         left = 60 * self._minutes - self.record.seconds
         self._end = math.inf if self._best is None else time.perf_counter() + left
         if candidate.trained and self._best is not None:
-            seconds = _estimated_seconds(config, folds[0]) * (len(folds) + 1)
+            seconds = _estimated_seconds(self._fitted(config, folds[0]), folds[0]) * (len(folds) + 1)
             if seconds > left:
                 record.reason = (
                     f"Not tried: it takes about {seconds / 60:.1f} minutes, and {max(0.0, left / 60):.1f} of "
@@ -348,6 +347,7 @@ class Ladder:
             known = evaluation_sample(splits.train, sample, seed=seed)
             splits = replace(splits, train=known, evaluation=queries)
         if config.training.steps:
+            config = self._fitted(config, splits)
             network = self._trained(config, splits, record)
             splits = with_features(config, splits, network)
             record.parameters = network.num_parameters
@@ -406,10 +406,13 @@ class Ladder:
         """The scores of half of the classes, by a network that was trained on the others."""
         config = resolved(settings_of(candidate))
         splits = _without_fold(self.load(config), 2, 0, "classes")
-        batch = config.batch.model_copy(update={"num_classes": min(config.batch.num_classes, _classes(splits))})
         record = CandidateRecord(name=candidate.name, rung=candidate.rung)
         with work(f"measuring {candidate.name} on new classes"):
-            return self._fold_scores(config.model_copy(update={"batch": batch}), splits, record)
+            return self._fold_scores(config, splits, record)
+
+    def _fitted(self, config: RunConfig, splits: Splits) -> RunConfig:
+        """The settings with batches of the classes that are there, of as many items, as other classes are held out."""
+        return config.model_copy(update={"batch": config.batch.of_at_most(self._usable_classes(splits))})
 
     def _usable_classes(self, splits: Splits) -> int:
         """The number of classes that a batch may hold: of equal texts it has one, and a class needs two of it."""
