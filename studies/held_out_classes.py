@@ -95,7 +95,7 @@ def main() -> None:
     lines = [
         "# What is gained on new classes, and what held-out classes say of it",
         "",
-        "Made by `studies/held_out_classes.py`, which says how; 27 November 2026, torch 2.15. Gain in MAP@R over the",
+        "Made by `studies/held_out_classes.py`, which says how; 28 November 2026, torch 2.15. Gain in MAP@R over the",
         f"vectors as they are, in points, means of {options.draws} draws; in brackets the root mean square error.",
         "",
         "| vectors | classes | candidate | new classes | by held-out classes alone | among training classes too |",
