@@ -76,14 +76,14 @@ def id_of(tensor: Tensor) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class Accelerator:
     """A device and what can be measured there."""
 
     kind: str
 
     @classmethod
-    def here(cls) -> Place:
-        """The accelerator of this machine, or a pretended one."""
+    def present(cls) -> Accelerator:
+        """That of this machine, or a pretended one."""
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         if found is not None:
             return cls(found.type)
@@ -105,33 +105,31 @@ class Place:
     def move(self, data: Data, precision: str) -> Data:
         """The data on the device, embeddings in a precision."""
 
-        def moved(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.to(self.kind, PRECISIONS[precision] if x.is_floating_point() else x.dtype)
+        def moved(x: Tensor) -> Tensor:
+            return x.detach().to(self.kind, PRECISIONS[precision] if x.is_floating_point() else x.dtype)
 
-        rows = moved(data.embeddings.detach())
-        assert rows is not None
-        labels = moved(data.labels)
-        assert labels is not None
-        return Data(rows.requires_grad_(), labels, moved(data.references), moved(data.reference_labels))
+        values = {name: None if x is None else moved(x) for name, x in vars(data).items()}
+        values["embeddings"].requires_grad_()
+        return Data(**values)
 
 
-def measured(place: Place, case: Case, shape: Shape, precision: str, rounds: int) -> list[str]:
+def measured(accelerator: Accelerator, case: Case, shape: Shape, precision: str, rounds: int) -> list[str]:
     """The entries of a row behind its name."""
     with ExitStack() as pretending:
-        if place.pretended:
+        if accelerator.pretended:
             pretending.enter_context(FakeTensorMode())
-        data = place.move(Data.of(shape), precision)
-        with torch.device(place.kind):
+        data = accelerator.move(Data.of(shape), precision)
+        with torch.device(accelerator.kind):
             loss = case.build(shape)
         step = step_of(loss, data)
-        if not place.pretended:
+        if not accelerator.pretended:
             step()  # what is made once
         with Memory() as memory:
             step()
     found = [str(memory.total), f"{memory.peak / 2**20:.1f}"]
-    if place.pretended:
+    if accelerator.pretended:
         return found
-    if place.kind == "cuda":
+    if accelerator.kind == "cuda":
         found = [str(memory.total), str(kernels(step)), f"{peak(step) / 2**20:.1f}"]
     return [*found, short(milliseconds(step, rounds)), short(milliseconds(compiled(loss, data), rounds))]
 
@@ -176,18 +174,18 @@ def peak(step: Callable[[], None]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def rows_of(place: Place, options: argparse.Namespace) -> Iterator[list[str]]:
+def rows_of(accelerator: Accelerator, options: argparse.Namespace) -> Iterator[list[str]]:
     """The rows of the table."""
     cases = [case for case in NAMED if options.filter.lower() in case.name.lower()]
-    sizes = options.sizes or (PRETENDED_SIZES if place.pretended else SIZES)
+    sizes = options.sizes or (PRETENDED_SIZES if accelerator.pretended else SIZES)
     for precision in PRECISIONS:
         shapes = [(case, Shape(size, 128, 4)) for size in sizes for case in cases]
-        if not place.pretended:
+        if not accelerator.pretended:
             shapes += [(case, BANK) for case in cases if case.name in BANK_CASES]
         for case, shape in shapes:
             try:
-                entries = measured(place, case, shape, precision, options.rounds)
-            except Exception as error:  # of many kinds: memory, an operator that a device has not
+                entries = measured(accelerator, case, shape, precision, options.rounds)
+            except (RuntimeError, TypeError, ValueError) as error:  # no memory; an operator or type the device has not
                 entries = [f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200]]
             size = f"{shape.anchors} against {shape.references}" if shape.references else str(shape.anchors)
             print(case.name, size, precision, *entries, flush=True)
@@ -211,24 +209,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--output", type=Path, help="default: results/accelerator_DEVICE.md")
     options = parser.parse_args()
-    place = Place.here()
-    if place.pretended:
+    accelerator = Accelerator.present()
+    if accelerator.pretended:
         pretend_reading()
-    output = options.output or Path(__file__).parent / "results" / f"accelerator_{place.kind}.md"
-    counted = ["operators", *(["kernels"] if place.kind == "cuda" else []), "MiB"]
-    head = ["case", "N", "precision", *counted, *([] if place.pretended else ["ms", "ms, compiled"])]
+    output = options.output or Path(__file__).parent / "results" / f"accelerator_{accelerator.kind}.md"
+    counted = ["operators", *(["kernels"] if accelerator.kind == "cuda" else []), "MiB"]
+    head = ["case", "N", "precision", *counted, *([] if accelerator.pretended else ["ms", "ms, compiled"])]
     facts = {name: value for name, value in environment().items() if name in ("trivet", "torch", "python")}
     about = ", ".join(f"{name} {value}" for name, value in facts.items())
+    how = f"Medians of {options.rounds} rounds."
+    if accelerator.pretended:
+        how = "Nothing is computed on a pretended device: operators and memory are counted."
     rows: list[list[str]] = []
-    for row in rows_of(place, options):
+    for row in rows_of(accelerator, options):
         rows.append(row)
         output.write_text(
             f"# Losses on an accelerator\n\nWritten by `benchmarks/accelerator.py`, {datetime.date.today()}; device: "
-            f"{place.name}; {about}.\n\nForward and backward, d = 128, 4 per class. "
-            + ("Nothing is computed on a pretended device: operators and memory are counted.\n\n" if place.pretended
-               else f"Medians of {options.rounds} rounds.\n\n")
-            + table(head, rows) + "\n"
-        )  # fmt: skip
+            f"{accelerator.name}; {about}.\n\nForward and backward, d = 128, 4 per class. "
+            f"{how}\n\n{table(head, rows)}\n"
+        )
 
 
 if __name__ == "__main__":

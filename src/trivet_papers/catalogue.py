@@ -61,5 +61,5 @@ def _of_keys(known: Sequence[T], keys: Sequence[str]) -> list[T]:
         if not wanted:
             names = ["all", *PAPERS, *(each.key for each in known)]
             raise ValueError(f"there is no experiment {key!r}; {nearest(key, names)}")
-        chosen |= {name: each for name, each in wanted.items() if name not in chosen}
+        chosen |= wanted
     return list(chosen.values())

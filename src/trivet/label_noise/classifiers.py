@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from trivet.label_noise.logistic import CLASSES, Logistic
-from trivet.label_noise.neighbourhoods import BLOCK_ENTRIES, LabelledPoints, Neighborhoods
+from trivet.label_noise.neighbourhoods import LabelledPoints, Neighborhoods
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import report
 
 CANDIDATES, NEARBY = 32, 11  # classes that are weighed for an item; those of them that its neighbours bring
 BAND = 5  # the distance to this neighbour is the width of the weights
 STRENGTH = 0.5  # items that the shares of the classes count for beside the neighbours
+BLOCK_ENTRIES = 2**22  # numbers worked on at once
 
 
 @dataclass(frozen=True, eq=False)

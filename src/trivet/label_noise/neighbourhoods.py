@@ -20,7 +20,6 @@ from trivet.metrics.rank_counting import true_entries
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import report
 
-BLOCK_ENTRIES = 2**22
 ROWS, COLUMNS = 512, 4096  # compared at once: 8 MiB
 NEIGHBOURS = 50  # where none are asked for
 
@@ -126,12 +125,8 @@ def find_neighborhoods(setting: LabelledPoints, k: int) -> Neighborhoods:
             nonlocal done
             rows = items[start : start + ROWS]
             near, exact, to_positive, to_negative = (values.numpy() for values in block)
-            indices[rows], distances[rows], positive[rows], negative[rows] = (
-                items[near],
-                exact,
-                to_positive,
-                to_negative,
-            )
+            indices[rows], distances[rows] = items[near], exact
+            positive[rows], negative[rows] = to_positive, to_negative
             done += len(rows)
             report("nearest neighbours", done, count)
 

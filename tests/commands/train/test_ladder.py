@@ -25,6 +25,7 @@ from trivet.commands.train import ladder as climbing
 from trivet.commands.train.candidates import Candidate, Proposer
 from trivet.commands.train.ladder import Ladder, validation_folds
 from trivet.datasets import Splits
+from trivet.models import Embedder
 from trivet.reports.ladder_record import CandidateRecord, LadderRecord
 from trivet.reports.ladder_view import ladder_notes
 from trivet.training.checkpoint_selection import Scores, compare_scores
@@ -490,3 +491,24 @@ def test_known_classes_are_measured_on_new_ones_too(tmp_path: Path, monkeypatch:
     assert record.new_classes is not None
     assert (record.new_classes.classes, record.new_classes.items) == (6, 288)
     assert any(note.startswith("On new classes, 6 classes that were held out") for note in ladder_notes(record))
+
+
+def test_a_batch_holds_all_classes_that_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = vectors(tmp_path / "own.npz", classes=12, items=60, noise=1.5)
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})
+    data = {"name": "vectors", "path": str(path)}
+    settings = LadderSettings.parse({"data": data, "ladder": {"rungs": ["head"]}}, source="test")
+    ladder = Ladder(settings, tmp_path, None)
+    batches = list[tuple[int, int, int]]()
+    train = Ladder._trained
+
+    def seen(ladder: Ladder, config: RunConfig, splits: Splits, record: CandidateRecord) -> Embedder:
+        classes = len(set(splits.train.labels["kind"].tolist()))
+        batches.append((classes, config.batch.num_classes, config.batch.samples_per_class))
+        return train(ladder, config, splits, record)
+
+    monkeypatch.setattr(Ladder, "_trained", seen)
+    result = ladder.climb()
+    assert ladder.record.result == "the vectors, head of 60 steps"
+    assert (result.batch.num_classes, result.batch.samples_per_class) == (6, 8)
+    assert batches == [(3, 3, 16), (3, 3, 16)]  # as many items as the result has
