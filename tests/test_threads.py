@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import trivet
-from trivet.distances import threads
-from trivet.distances.threads import MOST_ALONE, share, single_thread
+from trivet.distances import pairwise, threads
+from trivet.distances.threads import LEAST_SHARED, MOST_ALONE, share, shared_product, single_thread
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,29 @@ def test_what_is_short_works_on_one_thread(error: bool) -> None:
             if error:
                 raise KeyError
         assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_a_long_product_of_what_is_short_takes_all_threads(error: bool) -> None:
+    with single_thread(MOST_ALONE):
+        for multiplications, expected in ((LEAST_SHARED - 1, 1), (LEAST_SHARED, 2)):
+            with nullcontext() if not error else pytest.raises(KeyError), shared_product(multiplications):
+                assert torch.get_num_threads() == expected
+                if error:
+                    raise KeyError
+            assert torch.get_num_threads() == 1
+    with shared_product(LEAST_SHARED):  # of a large batch
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 2
+
+
+def test_products_of_a_step_are_shared_by_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(pairwise, "shared_product", lambda number: taken.append(number) or shared_product(number))
+    loss = trivet.MultiSimilarityLoss(positives="all", negatives="all")
+    embeddings = torch.randn(25, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss(embeddings, torch.arange(25) % 5)
+    assert taken == [25 * 25 * 18, 25 * 25 * 18]  # distances, and their gradient; two columns more in one product
 
 
 class Watched(trivet.TripletLoss):

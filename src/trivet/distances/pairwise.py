@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import device
-from trivet.distances.threads import single_thread
+from trivet.distances.threads import shared_product, single_thread
 from trivet.runtime.arrays import how_to_float, how_to_tensor
 from trivet.runtime.lazy import lazy
 from trivet.runtime.text import rows_hold
@@ -192,7 +192,9 @@ class Products:
         itself is: for near-duplicates in a spread-out set use `distances_between`.
         """
         with device.without_autocast(self.right.device.type):
-            squared = self.left[start:stop] @ self.right[columns].T
+            left, right = self.left[start:stop], self.right[columns]
+            with shared_product(left.numel() * len(right)):
+                squared = left @ right.T
             with torch.set_grad_enabled(False):  # the gradient is that of the product, also where rounding went below 0
                 squared.clamp_min_(0)
             return squared
@@ -257,16 +259,19 @@ class ProductGradients:
         if covers_all and self._products.within and self._learned == right.shape[0]:
             # Of the rows as anchors and as references in one. The transpose is copied first: a sum of the two as they
             # lie in memory takes many times as long.
-            self._of_left = grad.T.clone(memory_format=torch.contiguous_format).add_(grad) @ right
+            both = grad.T.clone(memory_format=torch.contiguous_format).add_(grad)
+            with shared_product(both.numel() * right.shape[1]):
+                self._of_left = both @ right
             return
-        if covers_all:
-            self._of_left = grad @ right
+        with shared_product(grad.numel() * right.shape[1]):
+            if covers_all:
+                self._of_left = grad @ right
+                if self._learned:
+                    self._of_right = grad[:, : self._learned].T @ self._products.left
+                return
+            torch.mm(grad, right, out=self._of_left[start:stop])
             if self._learned:
-                self._of_right = grad[:, : self._learned].T @ self._products.left
-            return
-        torch.mm(grad, right, out=self._of_left[start:stop])
-        if self._learned:
-            self._of_right.addmm_(grad[:, : self._learned].T, self._products.left[start:stop])
+                self._of_right.addmm_(grad[:, : self._learned].T, self._products.left[start:stop])
 
     def add_to(self, anchors: Tensor, references: Tensor) -> None:
         """Add the gradients of the anchors `(N, d)` and of the first references `(learned, d)` to these tensors.

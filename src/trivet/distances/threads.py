@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import torch
 
 MOST_ALONE = 2**21  # numbers of an operation whose sharing gains less than it costs where a thread has to be waited for
+LEAST_SHARED = 2**27  # multiplications of a product that gains more by sharing than it may have to wait
 
+_outside = ContextVar("_outside", default=1)  # threads of torch outside the `single_thread` that this is in
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
@@ -44,7 +47,26 @@ def single_thread(numbers: int) -> Iterator[None]:
         yield
         return
     torch.set_num_threads(1)
+    outside = _outside.set(threads)
     try:
         yield
     finally:
+        _outside.reset(outside)
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def shared_product(multiplications: int) -> Iterator[None]:
+    """A context, within `single_thread`, in which torch works on all threads for a product of so many multiplications.
+
+    If they take long: milliseconds, of which a wait for another thread is a part.
+    """
+    threads = 1 if torch.compiler.is_compiling() or multiplications < LEAST_SHARED else _outside.get()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
