@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/core.py                 # the named cases: time, peak memory, memory of past batches
     .venv/bin/python benchmarks/core.py --cases all     # and every positives x negatives x loss
     .venv/bin/python benchmarks/core.py --filter EPHN --sizes 1024 --no-peers --no-memory --output /tmp/core.json
+    .venv/bin/python benchmarks/core.py --earlier ../earlier     # and with the losses of a checkout of earlier code
 
 The floor is the matrix products that no exact method avoids: all similarities forward, two products backward. Floor,
 Trivet and the peer alternate in one process. A ratio of times is taken within each round; the median over rounds
@@ -14,7 +15,9 @@ finished rows. Needs a quiet machine, and pytorch-metric-learning for the peers.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
+import importlib.util
 import itertools
 import json
 import math
@@ -28,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -53,7 +57,7 @@ from trivet.mining import NEGATIVES, POSITIVES
 PEER, FLOOR = "pytorch-metric-learning", "floor"
 FLOOR_NUMBERS = 2**20  # similarities in a block of the floor, so that floors of different versions compare
 SHORTEST = 0.02  # seconds: quicker calls are repeated, and their mean is one measurement
-LONGEST_PEER = 20.0  # seconds: a slower peer takes part in the first round only
+LONGEST_PEER = 2.0  # seconds: a slower peer takes part in the first round only
 PEER_MEMORY = 2 * 2**30  # bytes: a peer that needs more is left out
 NAMED_SIZES, PRODUCT_SIZES = (64, 128, 256, 512, 1024, 4096, 16384), (1024, 4096)
 CHECK_SIZE, VALUE_TOLERANCE, GRADIENT_TOLERANCE = 128, 1e-4, 1e-3
@@ -412,13 +416,35 @@ def seconds(call: Callable[[], None], calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int) -> Row:
-    """Floor, Trivet and peer in turn; the first of each round rotates."""
+def earlier_benchmark(checkout: Path) -> ModuleType:
+    """This file once more, with the losses of a checkout of earlier code, in the same process."""
+    today = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "trivet"}
+    spec = importlib.util.spec_from_file_location("earlier_core", __file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(checkout / "src"))
+    try:
+        spec.loader.exec_module(module)
+        assert Path(module.trivet.__file__).is_relative_to(checkout), f"the code of {checkout} must be imported."
+    finally:
+        sys.path.pop(0)
+        for name in [name for name in sys.modules if name.split(".")[0] == "trivet"]:
+            del sys.modules[name]
+        sys.modules.update(today)
+    return module
+
+
+def time_case(case: Case, shape: Shape, peer: Peer | None, earlier: ModuleType | None, rounds: int) -> Row:
+    """Floor, Trivet, earlier code and peer in turn; the first of each round rotates, and every other goes backwards."""
     data = Data.of(shape)
     actors = {
         "floor": floor_of(shape, data, proxies=case.proxies),
         "trivet": step_of(case.build(shape), data),
     }
+    if earlier is not None:
+        with contextlib.suppress(ValueError):  # a strategy that it did not have
+            actors["earlier"] = step_of(earlier.Case(**asdict(case)).build(shape), data)
     notes = []
     if peer is not None:
         if (needs := peer.needs(shape)) > PEER_MEMORY:
@@ -439,7 +465,8 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int) -> Row:
     names = list(actors)
     for number in range(rounds):
         turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        order = names[turn:] + names[:turn]
+        for name in order[:: -1 if number % 2 else 1]:  # what one leaves in the caches is not always found by the same
             if number < limits[name]:
                 times[name].append(seconds(actors[name], calls[name]))
     row = {
@@ -449,6 +476,9 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, rounds: int) -> Row:
         "ms": 1000 * statistics.median(times["trivet"]),
         "ratio": statistics.median(o / f for o, f in zip(times["trivet"], times["floor"], strict=True)),
     }
+    if "earlier" in times:
+        row["earlier_ms"] = 1000 * statistics.median(times["earlier"])
+        row["gain"] = statistics.median(e / o for e, o in zip(times["earlier"], times["trivet"], strict=True))
     if "peer" in times:
         row["peer_ms"] = 1000 * statistics.median(times["peer"])
         row["speedup"] = statistics.median(p / o for p, o in zip(times["peer"], times["trivet"], strict=False))
@@ -666,6 +696,7 @@ class Results:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "load": os.getloadavg()[0],
             "environment": environment(),
+            "earlier": "",
             "agreement": [],
             "rows": [],
             "refused": [],
@@ -678,7 +709,7 @@ class Results:
                     f"--resume needs results of the same environment: got {found['environment']} in {path} and "
                     f"{self.record['environment']} here; give another --output, or leave --resume out."
                 )
-            self.record |= {key: found[key] for key in ("created", "load", "rows")}
+            self.record |= {key: found[key] for key in ("created", "load", "earlier", "rows")}
 
     @property
     def rows(self) -> list[Row]:
@@ -764,7 +795,8 @@ def page(record: dict[str, Any]) -> str:
         "rounds is shown. Times as fast: the peer's time divided by Trivet's. Values and gradients were compared with "
         f"the peer's at N = {CHECK_SIZE} before anything was timed, to {VALUE_TOLERANCE:g} and {GRADIENT_TOLERANCE:g}, "
         "except where the notes give a difference. A peer that needs more than "
-        f"{PEER_MEMORY / 2**30:g} GiB is left out.",
+        f"{PEER_MEMORY / 2**30:g} GiB is left out."
+        + (f" Earlier: the losses of {record['earlier']}, in the same rounds." if record["earlier"] else ""),
     ]
     judged = [goal for row in rows for goal in row["goals"]]
     if judged:
@@ -788,13 +820,13 @@ def page(record: dict[str, Any]) -> str:
         text += [f"## {title}"] if groups else []
         for (dimension, samples), group in groups.items():
             text.append(f"### d = {dimension}, {samples} per class")
-            head = ["case", "N", "floor ms", "Trivet ms", "x floor", f"{PEER} ms", "times as fast",
-                    "goals", "notes"]  # fmt: skip
+            head = ["case", "N", "floor ms", "Trivet ms", "x floor", "earlier ms", "earlier / now", f"{PEER} ms",
+                    "times as fast", "goals", "notes"]  # fmt: skip
             lines = [
                 [
                     row["case"],
                     str(row["anchors"]),
-                    *(short(row.get(key)) for key in ("floor_ms", "ms", "ratio")),
+                    *(short(row.get(key)) for key in ("floor_ms", "ms", "ratio", "earlier_ms", "gain")),
                     *(short(row.get(key)) for key in ("peer_ms", "speedup")),
                     verdict(row),
                     "; ".join(row["notes"]),
@@ -911,6 +943,7 @@ def plan(options: argparse.Namespace) -> list[Measurement]:
 def measure(measurements: Sequence[Measurement], results: Results, options: argparse.Namespace) -> None:
     """Make every measurement that is missing."""
     beside = peers() if options.peers else {}
+    earlier = earlier_benchmark(options.earlier.resolve()) if options.earlier else None
     for name in dict.fromkeys(one.name for one in measurements if one.part == "named"):
         peer = beside.get(name)
         if peer is not None and not peer.differs:
@@ -938,7 +971,7 @@ def measure(measurements: Sequence[Measurement], results: Results, options: argp
             else:
                 peer = beside.get(one.name) if one.part != "product" else None
                 rounds = options.small_rounds if one.shape.columns <= SMALL[1] else options.rounds
-                row |= time_case(one.case, one.shape, peer, rounds)
+                row |= time_case(one.case, one.shape, peer, earlier, rounds)
                 print(f"{label}: {row['ms']:.3g} ms, {row['ratio']:.2f} x floor", flush=True)
         except (ValueError, RuntimeError, AssertionError, subprocess.CalledProcessError) as error:
             results.record["failed"].append({"case": label, "reason": f"{type(error).__name__}: {error}"})
@@ -966,6 +999,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a result")
     parser.add_argument("--small-rounds", type=int, default=20, help=f"of batches up to {SMALL[1]}")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help=f"measure {PEER} too")
+    parser.add_argument("--earlier", type=Path, help="a checkout of earlier code, whose steps take turns with these")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "core.json")
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="keep the rows that --output holds")
@@ -998,6 +1032,9 @@ def main() -> None:
         results = Results(options.output, resume=options.resume)
     except ValueError as error:
         parser.error(str(error))
+    if options.earlier:
+        described = ["git", "-C", str(options.earlier), "log", "-1", "--format=commit %h of %cs"]
+        results.record["earlier"] = subprocess.check_output(described, text=True).strip()
     measure(measurements, results, options)
     print(f"{options.output} and {options.output.with_suffix('.md').name}: {len(results.rows)} rows")
     if results.record["failed"]:
