@@ -256,7 +256,7 @@ SETS: dict[str, tuple[tuple[Task, tuple[Setting, ...]], ...]] = {
         (
             Task(
                 "sentences, transformer, 40 % wrong",
-                {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"]},
+                {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"], "codes": "uint8"},
                 {
                     "name": f"python:{Path(__file__).with_name('small_transformer.py')}:SmallTransformer",
                     "embedding_dim": 40,

@@ -160,7 +160,7 @@ LEARN |= {
     ): _SCRATCH,
     Task(
         "sentences, transformer",
-        {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"]},
+        {"name": "vectors", "path": "{runs}/sentences.npz", "levels": ["topic"], "codes": "uint8"},
         {**_TRANSFORMER, "embedding_dim": 32},
         rate=1e-3,
         steps=250,
@@ -403,7 +403,7 @@ ODD: dict[Task, tuple[Setting, ...]] = {
     Task("clinc, narrow cone", _of_vectors("{runs}/clinc-cone.npz", "intent"),
          {"name": "residual", "embedding_dim": 384},
          rate=1e-4, steps=150, batches=((8, 4), (16, 8))): (Setting("first order", _NCA, False, large=True),),
-    Task("sentences, dropout 0.7", _of_vectors("{runs}/sentences.npz", "topic"),
+    Task("sentences, dropout 0.7", _of_vectors("{runs}/sentences.npz", "topic", codes="uint8"),
          {**_TRANSFORMER, "embedding_dim": 32, "dropout": 0.7},
          rate=1e-3, steps=200, batches=((8, 4), (12, 6))): (Setting("proxies", {"name": "proxy-nca"}, False),),
     Task("clinc, texts, dropout 0.7", _of_vectors("{runs}/clinc-words.npz", "intent"),
