@@ -5,7 +5,7 @@
     ... --of learn --parts watch     # runs by which rules are chosen
     ... --of test --parts watch      # judged once, when all else is final
     ... --of later --parts watch     # the second test, likewise
-    ... --of test later odd --small --parts watch  # the results of 27 November
+    ... --of test later odd --small --parts watch  # the results of 28 November
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
 `clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
@@ -21,9 +21,11 @@ others than those of the runs that rules are chosen on; 36 of its 65 runs are ex
 After that test the rules were changed once more, by its runs and those of `learn`. Its results stand as they were. The
 second test, `later`, is of other tasks and settings, among them a sentence encoder that is fine-tuned from end to end.
 It, too, was written down before any of its runs was trained; 37 of the 64 are expected to be harmed or to collapse. The
-results of both are under "before". Then the rules were written anew, for other reasons than these runs; those of small
-networks were trained again; and `odd`, ten runs that look like faults and are expected to be healthy, was written down.
-The rule by halves of the probe came after all of these. The earlier benchmark is `gauntlet.py`.
+results of both are under "before". Then the rules were written anew, for other reasons than these runs, and `odd`, ten
+runs that look like faults and are expected to be healthy, was written down. The odd runs and those of small networks
+were trained on 27 November, and a rule was taken out that called harm what never was better than chance; the counts of
+the other rules then are under "before_halves". Harm by halves of the probe came after that, from `watched_runs.py`. By
+these rules the same runs were trained anew on 28 November and judged once. The earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations
@@ -987,17 +989,18 @@ def report(results: Mapping[str, Any]) -> str:
         "",
         results["environment"],
         "",
-        "The second test and the first were seen when earlier rules were chosen, and stand below by the rules of 23 "
-        "November. These rules were not chosen on them: all runs of heads and small networks were trained anew, and "
-        "judged once; those of EfficientNet, ResNet-18 and MiniLM were not. The odd runs, expected to be healthy, were "
-        "written down before they were trained. One rule was taken out after that, for what it did here: recall@1 that "
-        "never was better than chance was called harm, in 8 runs of the second test with 40 % wrong labels, 4 of them "
-        "healthy and 1 harmless. Since then harm is judged in random halves of the items of the probe instead of by "
-        "R-precision (studies/watched_runs.py), and these runs were not trained again. An event that is only suspected "
-        "is no "
-        "alarm. The kind is the last of those called. A closing sentence is right if items that no monitor sees moved "
-        "the way it says, else wrong; where it cannot tell, it is right if they moved by less than 5 points or no more "
-        "than chance, else open. These items are of other classes than the probe in some tasks.",
+        "The second test and the first were seen when earlier rules were chosen, and stand below by the rules of 23"
+        " November. All runs of heads and small networks were trained anew by the present rules, on 28 November, "
+        "and judged once; those of EfficientNet, ResNet-18 and MiniLM were not. The odd runs, expected to be "
+        "healthy, were written down before they were trained. What these runs have changed: trained on 27 November,"
+        " they showed that a rule called harm where recall@1 never was better than chance, in 8 runs of the second "
+        "test with 40 % wrong labels, 4 of them healthy and 1 harmless, and it was taken out. What the other rules "
+        "gave then has a column of its own. Since then harm is judged in random halves of the items of the probe "
+        "instead of by R-precision, as other runs suggested (studies/watched_runs.py). An event that is only "
+        "suspected is no alarm. The kind is the last of those called. A closing sentence is right if items that no "
+        "monitor sees moved the way it says, else wrong; where it cannot tell, it is right if they moved by less "
+        "than 5 points or no more than chance, else open. These items are of other classes than the probe in some "
+        "tasks.",
         "",
         "The outcome beside the start is by the definition that the rules have now, see `fate_beside_start`: a collapse"
         " has lost retrieval since the start. By that of then it was a narrow cone, 5 points below the best run of the "
@@ -1026,6 +1029,8 @@ def section(of: str, found: Mapping[str, Any], foretold: Sequence[Mapping[str, A
     columns = {"batches alone": found["alone"], "batches and probe": one}
     if "beside_start" in one:
         columns["batches and probe, outcome beside the start"] = one["beside_start"]
+    if "before_halves" in found:
+        columns["trained on 27 November, before harm was judged in halves"] = found["before_halves"]
     if "before" in found:
         columns["the same runs by the rules of 23 November"] = found["before"]
     lines = [
@@ -1159,6 +1164,8 @@ def main() -> None:
             return not options.made or (options.runs / f"{kind}-{number:03d}.json").exists()
 
         found = {which: judged(own, which) for which in ("alone", "replayed")}
+        if halves := results.get("before_halves", {}).get(of):
+            found["before_halves"] = halves
         if earlier:
             numbers = {traced["number"] for traced in own}
             found["before"] = counted([row for row in earlier if row["number"] in numbers])

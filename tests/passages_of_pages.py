@@ -144,16 +144,17 @@ def watched_runs() -> Iterator[str]:
     )
 
 
+def _of(counts: dict[str, Any], part: str, whole: str) -> str:
+    return f"{counts[part]} of {counts[whole]}" if counts[whole] else "none"
+
+
 def guard() -> Iterator[str]:
     found = results(STUDIES / "guard.json")
     now, odd = [found["watch"][name] for name in ("test", "later")], found["watch"]["odd"]["replayed"]
     then = [found["before"]["watch"][name]["replayed"] for name in ("test", "later")]
 
     def pair(part: str, whole: str) -> list[str]:
-        return [
-            f"{each['replayed'][part]} of {each['replayed'][whole]} ({each['before'][part]} of {each['before'][whole]})"
-            for each in now
-        ]
+        return [f"{_of(each['replayed'], part, whole)} ({_of(each['before'], part, whole)})" for each in now]
 
     yield row("harmed or collapsed runs called (goal: 95 %)", *pair("called", "harmed"))
     yield row("false alarms (5 %)", *pair("false", "healthy"))
@@ -202,6 +203,12 @@ def guard() -> Iterator[str]:
         f"{called} of {called + false} calls were right, and {harmed - called} of "
         f"{harmed + healthy - called - false} silent runs were harmed"
     )
+    earlier = [found["before_halves"][name] for name in ("test", "later", "odd")]
+    yield f"before it, {' and '.join(_of(each, 'called', 'harmed') for each in earlier[:2])} were"
+    wrong, wrong_earlier = (sum(each["closing_wrong"] for each in some) for some in (counts, earlier))
+    yield f"{wrong} instead of {wrong_earlier} are wrong, odd runs included"
+    of = {run["task"].split(",")[0] for each in counts for run in each["runs"] if run["closing_is"] == "wrong"}
+    assert of == {"clinc"}
 
 
 def forecasts() -> Iterator[str]:
