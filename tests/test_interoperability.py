@@ -61,7 +61,7 @@ class Case:
         others = {"references": self.references, "reference_labels": self.reference_labels}
         return loss.double()(self.embeddings, self.labels, indices=tuples, **others)
 
-    def mined(self, **options: object) -> trivet.Triplets:
+    def mined(self, **options: object) -> trivet.MinedTriplets:
         """Triplets of `trivet.mine`."""
         others = {"references": self.references, "reference_labels": self.reference_labels}
         return trivet.mine(self.embeddings, self.labels, **others, **options)

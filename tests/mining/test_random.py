@@ -138,7 +138,7 @@ def check_shares(drawn: list[int], shares: list[float]) -> None:
     assert chisquare(found, expected).pvalue > 1e-3
 
 
-def on_a_line(places: list[float], own: list[int], draws: int, **strategy: object) -> trivet.Triplets:
+def on_a_line(places: list[float], own: list[int], draws: int, **strategy: object) -> trivet.MinedTriplets:
     """What `draws` anchors at 0 choose among references at `places`; all but `own` are negatives."""
     labels = torch.ones(len(places), dtype=torch.int64)
     labels[own] = 0

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics.positive_ranks import DIFFERENCES
-from trivet.mining import Triplets
+from trivet.mining import MinedTriplets
 from trivet.runtime.arrays import Booleans, Floats
 
 RANK_BINS = 10  # of the ranks of an anchor's negatives, nearest first
@@ -102,7 +102,7 @@ class SkewEstimate:
 def count_picks(
     embeddings: Array,
     labels: Array,
-    triplets: Triplets | tuple[Tensor, Tensor, Tensor],
+    triplets: MinedTriplets | tuple[Tensor, Tensor, Tensor],
     *,
     active: Tensor | None = None,
     true_labels: Array | None = None,

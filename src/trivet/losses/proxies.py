@@ -12,7 +12,9 @@ from trivet.distances import Distance, check_dense
 from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction, loss_options
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
+from trivet.mining.batch import Labels
 from trivet.mining.index_tuples import Disjoint
+from trivet.mining.relations import Relation
 from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, check_count
 
 
@@ -70,7 +72,7 @@ class ProxyLoss(EmbeddingLoss):
     def forward(
         self,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels,
         *,
         ids: Tensor | None = None,
         gather: bool | dist.ProcessGroup = False,
@@ -99,9 +101,8 @@ class ProxyLoss(EmbeddingLoss):
                 f"embeddings must have the dimension of the proxies, {self.embedding_dim}: got {embeddings.shape[1]}; "
                 "set embedding_dim to the length of an embedding."
             )
-        return super().forward(
-            embeddings, labels, references=self.proxies, reference_labels=self.classes, gather=gather
-        )
+        of_proxies = labels.alone(self.classes) if isinstance(labels, Relation) else self.classes
+        return super().forward(embeddings, labels, references=self.proxies, reference_labels=of_proxies, gather=gather)
 
     def optimizer_groups(self) -> list[dict[str, Any]]:
         """One group with the proxies at their own learning rate, without weight decay."""

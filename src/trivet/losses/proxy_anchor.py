@@ -52,7 +52,7 @@ class ProxyAnchorLoss(ProxyLoss):
         With the first part times |P| / |P+| its mean over all proxies is that over P+; S = 1 - D.
         """
         scale, margin, count = self.scale, self.margin, self.num_classes
-        present = block.reference_labels.new_zeros(count).index_fill_(0, block.reference_labels, 1).sum()
+        present = block.reference_labels.new_zeros(count).index_fill_(0, block.reference_numbers, 1).sum()
         to_positive = block.at_positives(block.to_positive, -torch.inf)
         pull = stable_softplus(log_sum_exp(to_positive, scale) - scale * (1 - margin))
         push = stable_softplus(log_sum_exp(block.to_negative, -scale) + scale * (1 + margin))

@@ -1,28 +1,30 @@
 """Choice of comparisons: label relations, selectors of positives and negatives, index triplets and pairs."""
 
-from trivet.mining import negatives, positives
+from trivet.mining import negatives, positives, relations
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
+from trivet.mining.relations import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.selected_set import SelectedItems, SelectedSet
-from trivet.mining.triplets import Pairs, Triplets, mine, mine_pairs
+from trivet.mining.triplets import MinedPairs, MinedTriplets, mine, mine_pairs
 
 __all__ = [
     "NEGATIVES",
     "POSITIVES",
     "DistanceBlock",
+    "MinedPairs",
+    "MinedTriplets",
     "NegativeName",
     "NegativeSelector",
-    "Pairs",
     "PositiveName",
     "PositiveSelector",
     "SelectedItems",
     "SelectedSet",
-    "Triplets",
     "mine",
     "mine_pairs",
 ]
 __all__ += negatives.__all__
 __all__ += positives.__all__
+__all__ += relations.__all__

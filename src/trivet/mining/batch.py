@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
-from trivet.mining.label_groups import LabelGroups, Numbers
+from trivet.mining.comparisons import Comparison
+from trivet.mining.label_groups import LabelGroups
+from trivet.mining.relations import Classes, Relation, Unlabelled
 from trivet.runtime.arrays import how_to_number, how_to_tensor
 from trivet.runtime.lazy import lazy
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
 NUMBERS_PER_BLOCK = 2**21  # a float32 matrix of 8 MiB stays in the processor's cache from one pass to the next
 
+Labels = Tensor | Relation
 OF_ROWS = frozenset({"products", "precise_products", "reference_squares"})  # what is computed of the rows of a batch
 
 
@@ -24,6 +27,7 @@ class Batch:
     """N anchors and M references with labels.
 
     Attributes:
+        relation: what the labels mean: it knows them as the numbers of its items.
         ids, reference_ids: `(N,)` and `(M,)` int64, which rows are the same item; None where no anchor is among
             the references, and the places in the whole batch where `items` is None.
         items: the references of each item, where ids were given; otherwise an item is the same as its own row
@@ -38,7 +42,7 @@ class Batch:
     reference_labels: Tensor  # (M,) int64
     ids: Tensor | None
     reference_ids: Tensor | None
-    classes: LabelGroups  # the references of each class
+    relation: Relation
     items: LabelGroups | None
     total: int  # anchors in the whole batch, of which these may be one process's part
     first: int = 0  # place of the first anchor in the whole batch
@@ -69,28 +73,9 @@ class Batch:
             return self.references.square().sum(dim=1)
 
     @lazy
-    def class_ranges(self) -> tuple[Numbers, Numbers]:
-        """The range of each anchor's class among `classes`."""
-        return self.classes.ranges(self.labels)
-
-    @lazy
-    def largest_class(self) -> int:
-        """Return how many references the largest class of an anchor has; under `torch.compile` how many it may have."""
-        return self.class_sizes[1]
-
-    @lazy
-    def even_classes(self) -> bool:
-        """Return whether all anchors have equally many references of their class."""
-        return self.class_sizes[0] == self.class_sizes[1]
-
-    @lazy
-    def class_sizes(self) -> tuple[int, int]:
-        """Return how many references the smallest and the largest class of an anchor have, or may have."""
-        references = self.references.shape[0]
-        if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
-            return -1, references
-        least, largest = device.read_extremes(self.class_ranges[1])
-        return int(least), int(largest)
+    def comparison(self) -> Comparison:
+        """Which references belong to each anchor by the labels, and which do not."""
+        return self.relation.compare(self.labels, self.reference_labels)
 
     @lazy
     def compared_with_itself(self) -> bool:
@@ -119,6 +104,10 @@ class Batch:
     def with_rows(self, embeddings: Tensor, references: Tensor, *, graph: bool) -> Batch:
         """The same labels with other rows."""
         return self._with(embeddings=embeddings, references=references, graph=graph)
+
+    def without(self, taken: Tensor) -> Batch:
+        """The same batch without the references `taken (M,)` bool, which may change."""
+        return self._with(taken=taken)
 
     def by_differences(self) -> Batch:
         """The same batch with all distances by differences."""
@@ -151,10 +140,10 @@ class Batch:
 
 def check_batch(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels | None,
     *,
     references: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     ids: Tensor | None = None,
     reference_ids: Tensor | None = None,
     with_batch: bool = False,
@@ -168,6 +157,7 @@ def check_batch(
     compared with itself, and without `ids` an item is the same as another only if it is the same row.
 
     Args:
+        labels, reference_labels: None, both, where nothing is known, and every other row is a negative.
         with_batch: whether the batch itself stands before the references.
         normalize: divide rows by their norm.
         unit_rows_for: the strategy that needs unit rows, checked unless `normalize` is set.
@@ -177,17 +167,24 @@ def check_batch(
         ValueError: if shapes, dtypes or lengths disagree, a row is not finite, or only one of a pair was given.
     """
     original = embeddings
-    embeddings, labels, norms = _rows(embeddings, labels, "", pairs)
+    embeddings, norms = _rows(embeddings, "embeddings", pairs)
     reference_norms = norms
+    if labels is None:
+        labels = Unlabelled(torch.arange(len(embeddings), device=embeddings.device))
+        if references is not None and reference_labels is None:
+            numbers = torch.arange(len(references), device=embeddings.device)
+            reference_labels = Unlabelled(len(embeddings) + numbers)
+    relation = _relation(labels, "labels", embeddings)
     _check_both(references=references, reference_labels=reference_labels)
-    is_self_compared = references is None
+    is_self_compared, reference_numbers = references is None, relation.items
     if references is None or reference_labels is None:
         if reference_ids is not None:
             raise ValueError("reference_ids need references: got none; pass references, or ids alone.")
     else:
         if references is original and ids is None and reference_ids is None:
             ids = reference_ids = torch.arange(len(embeddings), device=embeddings.device)
-        references, reference_labels, reference_norms = _rows(references, reference_labels, "reference_", pairs)
+        references, reference_norms = _rows(references, "references", pairs)
+        relation, reference_numbers = relation.joined(_relation(reference_labels, "reference_labels", references))
         if references.shape[1] != embeddings.shape[1]:
             raise ValueError(
                 f"references must have the dimension of the embeddings: got {references.shape[1]} and "
@@ -203,7 +200,7 @@ def check_batch(
     if normalize:
         embeddings = unit_rows_of(embeddings, norms)
         references = None if references is None else unit_rows_of(references, reference_norms)
-    named, anchors = ids is not None, embeddings.shape[0]
+    named, anchors, numbers = ids is not None, embeddings.shape[0], relation.items
     if ids is not None:
         ids = _integers(ids, "ids", anchors)
     elif is_self_compared or with_batch:
@@ -213,25 +210,25 @@ def check_batch(
     elif reference_ids is not None and references is not None:
         reference_ids = _integers(reference_ids, "reference_ids", len(references))
     learned = anchors if is_self_compared else 0
-    if references is None or reference_labels is None:
-        references, reference_labels = embeddings, labels
+    if references is None:
+        references = embeddings
     elif with_batch and ids is not None:
         if not references.requires_grad and not torch.compiler.is_compiling():  # then the gradient is that of the batch
-            learned = len(labels)
+            learned = anchors
         strangers = -1 - torch.arange(len(references), device=ids.device)  # no row of the batch
         reference_ids = torch.cat([ids, strangers if reference_ids is None else reference_ids])
         references = torch.cat([embeddings.detach() if learned else embeddings, references])
-        reference_labels = torch.cat([labels, reference_labels])
+        reference_numbers = torch.cat([numbers, reference_numbers])
     wide = embeddings.numel() * references.shape[0]
     waits = not (device.read_freely(embeddings) or torch.compiler.is_compiling())
     return Batch(
         embeddings,
-        labels,
+        numbers,
         references,
-        reference_labels,
+        reference_numbers,
         ids,
         reference_ids,
-        LabelGroups(reference_labels),
+        relation,
         LabelGroups(reference_ids) if named and reference_ids is not None else None,
         total=anchors,
         self_references=learned,
@@ -262,11 +259,21 @@ def _check_both(**arguments: Tensor | None) -> None:
         )
 
 
-def _rows(embeddings: Tensor, labels: Tensor, prefix: str, pairs: int) -> tuple[Tensor, Tensor, RowNorms]:
-    norms = check_embeddings(embeddings, name="references" if prefix else "embeddings", pairs=pairs)
-    if embeddings.dtype not in (torch.float32, torch.float64):
-        embeddings = embeddings.float()
-    return embeddings, _integers(labels, f"{prefix}labels", embeddings.shape[0]), norms
+def _rows(embeddings: Tensor, name: str, pairs: int) -> tuple[Tensor, RowNorms]:
+    norms = check_embeddings(embeddings, name=name, pairs=pairs)
+    return embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float(), norms
+
+
+def _relation(labels: Labels, name: str, embeddings: Tensor) -> Relation:
+    count = embeddings.shape[0]
+    if not isinstance(labels, Relation):
+        return Classes(_integers(labels, name, count))
+    if len(labels) != count:
+        raise ValueError(
+            f"{name} must be a relation of one item per embedding: got {len(labels)} for {count} embeddings; take the "
+            f"rows of the batch, {name}[rows]."
+        )
+    return labels if labels.items.device == embeddings.device else labels.to(embeddings.device)
 
 
 def _integers(values: Tensor, name: str, length: int) -> Tensor:
@@ -293,7 +300,10 @@ def _reshaping(values: Tensor, name: str, length: int) -> str:
     if values.numel() == length:
         return f"flatten them: {name}.flatten()"
     if values.ndim == 2 and len(values) == length:
-        return f"if there is a column for each class, take the largest: {name}.argmax(dim=1)"
+        return (
+            f"if each row has several tags, pass trivet.Tags({name}); if there is a column for each class, take the "
+            f"largest: {name}.argmax(dim=1)"
+        )
     if values.ndim == 1 and 0 < len(values) < length and length % len(values) == 0:
         views = length // len(values)
         return f"if each item has {views} views in the batch, all first views first, repeat it: {name}.repeat({views})"

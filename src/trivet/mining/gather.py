@@ -22,7 +22,7 @@ from trivet.mining.batch import Batch
 from trivet.mining.label_groups import LabelGroups
 
 DTYPES = (torch.float32, torch.float64)
-HEADER_SIZE = 9  # passed, rows, dimension, dtype, ids, gradient, shared references, two seeds
+HEADER_SIZE = 10  # passed, rows, dimension, dtype, ids, gradient, shared references, relation, two seeds
 TEXT_SIZE = 2048  # bytes of an error that the other processes are told
 # What every process must do alike with its rows, how a number in its header reads, and what helps.
 ALIKE: list[tuple[str, Callable[[int], str], str]] = [
@@ -39,6 +39,11 @@ ALIKE: list[tuple[str, Callable[[int], str], str]] = [
         "call the loss everywhere under the same torch.no_grad(), with embeddings that require a gradient",
     ),
     ("pass the same references", lambda count: f"{count} references", "keep equal memories everywhere"),
+    (
+        "pass labels by the same relation",
+        lambda signature: f"one of signature {signature}" if signature else "classes",
+        "make the relation of all items on every process, and take the rows of each batch, relation[rows]",
+    ),
 ]
 
 
@@ -51,6 +56,7 @@ class LocalBatch:
     ids: Tensor | None  # (N,) int64, which rows are the same item, in any process; None if an item is its own row only
     seeds: tuple[int, int]  # of the random choices; those of process 0 count
     shared: int = 0  # how many further references every process has, the same ones
+    signature: int = 0  # of the relation that the labels are of
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ def gather_batch(check: Callable[[], Batch], key: Tensor, group: dist.ProcessGro
         first, second = key.tolist()
         shared = 0 if batch.references is batch.embeddings else len(batch.references)
         ids = batch.ids if batch.items is not None else None
-        return LocalBatch(batch.embeddings, batch.labels, ids, (first, second), shared)
+        return LocalBatch(batch.embeddings, batch.labels, ids, (first, second), shared, batch.relation.signature)
 
     gathered = gather(local_batch, group)
     batch = local_batches[0]
@@ -160,7 +166,7 @@ def gather_batch(check: Callable[[], Batch], key: Tensor, group: dist.ProcessGro
         reference_labels,
         gathered.ids[gathered.start : stop],
         reference_ids,
-        LabelGroups(reference_labels),
+        batch.relation,
         None if batch.items is None else LabelGroups(reference_ids),
         total=sum(gathered.counts),
         first=gathered.start,
@@ -178,9 +184,19 @@ def references_as_anchors(batch: Batch, processes: Processes | None) -> Batch:
     if processes is not None:
         share = processes.share(total)
         rows, classes, first = rows[share], classes[share], share.start
-    groups = LabelGroups(labels)
     return Batch(
-        rows, classes, items, labels, None, None, groups, None, total, first, graph=batch.graph, exact=batch.exact
+        rows,
+        classes,
+        items,
+        labels,
+        None,
+        None,
+        batch.relation,
+        None,
+        total,
+        first,
+        graph=batch.graph,
+        exact=batch.exact,
     )
 
 
@@ -263,7 +279,17 @@ def _header(local: LocalBatch) -> list[int]:
     rows, dimension = local.embeddings.shape
     wants_gradient = torch.is_grad_enabled() and local.embeddings.requires_grad
     kind = DTYPES.index(local.embeddings.dtype)
-    return [1, rows, dimension, kind, local.ids is not None, wants_gradient, local.shared, *local.seeds]
+    return [
+        1,
+        rows,
+        dimension,
+        kind,
+        local.ids is not None,
+        wants_gradient,
+        local.shared,
+        local.signature,
+        *local.seeds,
+    ]
 
 
 def _check_agreement(counts: list[int], *columns: list[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -100,11 +99,10 @@ def check_index_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Dis
                 f"indices must lie in [0, {sizes[0]}) for anchors and in [0, {sizes[1]}) for {name}: got up to "
                 f"{int(anchor.max())} and {int(item.max())}; mine them in the same batch."
             )
-        same = batch.labels[anchor] == batch.reference_labels[item]
-        if bool((same if name == "negatives" else ~same).any()):
+        if not batch.comparison.agree(anchor, item, positive=name == "positives").all():
             raise ValueError(
-                f"indices must agree with the labels: got {name} {'with' if name == 'negatives' else 'without'} the "
-                "label of their anchor; mine them with the same labels."
+                f"indices must agree with the labels: got {name} that are none of their anchor by the labels; mine "
+                "them with the same labels, or pass no labels."
             )
     columns = [column.to(batch.labels) for column in columns]
     if not paired:  # pairs are sets: one that comes twice counts once
@@ -141,7 +139,7 @@ def disjoint_triplets(
         anchors = rng.uniform(anchors, 1, stream=2).flatten().argsort()
     taken = torch.zeros(len(batch.references), dtype=torch.bool, device=anchors.device)
     used = torch.zeros(len(batch.labels), dtype=torch.bool, device=anchors.device)
-    rest = replace(batch, taken=taken)
+    rest = batch.without(taken)
     triplets: list[tuple[int, int, int]] = []
     for anchor in anchors.tolist():
         if used[anchor]:

@@ -445,7 +445,7 @@ def _uniform(block: DistanceBlock, uniform: Tensor, k: int) -> SelectedItems:
     else:
         rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)
     # An excluded column stands before it if no more than `rank` negatives stand before that column.
-    excluded, total = block.excluded, block.size
+    excluded, total = block.excluded.columns, block.size
     before = excluded - torch.arange(excluded.shape[1], device=rank.device)
     if isinstance(count, Tensor):  # some rows have fewer
         before = before.where(excluded < total, total)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Distance
-from trivet.mining.batch import Batch, check_batch
+from trivet.mining.batch import Batch, Labels, check_batch
 from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.index_tuples import Disjoint, check_disjoint, disjoint_triplets
@@ -20,7 +20,7 @@ from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name
 
 
-class Pairs(NamedTuple):
+class MinedPairs(NamedTuple):
     """P positive pairs, `anchor` and `positive`, and Q negative ones, `negative_anchor` and `negative`; all int64.
 
     Anchors count rows of the embeddings, positives and negatives rows of the references.
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
     negative: Tensor
 
 
-class Triplets(NamedTuple):
+class MinedTriplets(NamedTuple):
     """T triplets: `anchor`, `positive` and `negative`, each `(T,)` int64.
 
     Anchors count rows of the embeddings, positives and negatives rows of the references.
@@ -46,7 +46,7 @@ class Triplets(NamedTuple):
 @torch.no_grad()
 def mine(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     positives: PositiveName | PositiveSelector = "easy",
     negatives: NegativeName | NegativeSelector = "semihard",
@@ -55,11 +55,11 @@ def mine(
     normalize: bool = False,
     disjoint: Disjoint = False,
     references: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     ids: Tensor | None = None,
     reference_ids: Tensor | None = None,
     generator: torch.Generator | None = None,
-) -> Triplets:
+) -> MinedTriplets:
     """The triplets a strategy chooses, by anchor, then positive slot, then negative.
 
     They are index tuples as the losses and miners of pytorch-metric-learning use them. An anchor without a positive is
@@ -75,7 +75,8 @@ def mine(
         generator: source of the random choices; None takes torch's own.
 
     Shape:
-        embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
+        embeddings `(N, d)` float; labels `(N,)` integer, or a relation of N items; references `(M, d)`,
+        reference_labels likewise.
         A strategy that takes all negatives gives every combination, up to N M^2 of them.
 
     Raises:
@@ -84,7 +85,7 @@ def mine(
     Example:
         >>> embeddings = torch.tensor([[0.0], [1.0], [5.0], [2.0]])
         >>> mine(embeddings, torch.tensor([0, 0, 0, 1]), positives="easy", negatives="hard")
-        Triplets(anchor=tensor([0, 1, 2]), positive=tensor([1, 0, 1]), negative=tensor([3, 3, 3]))
+        MinedTriplets(anchor=tensor([0, 1, 2]), positive=tensor([1, 0, 1]), negative=tensor([3, 3, 3]))
     """
     strategy = _strategy(positives, negatives, distance, margin)
     check_disjoint(disjoint, strategy)
@@ -100,7 +101,7 @@ def mine(
     )
     rng = CounterRng(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
     if disjoint:
-        return Triplets(*disjoint_triplets(strategy, batch, rng, order=disjoint))
+        return MinedTriplets(*disjoint_triplets(strategy, batch, rng, order=disjoint))
     tuples = []
     for start, block, chosen, against in _selections(strategy, batch, rng):
         if isinstance(against, SelectedItems):
@@ -110,13 +111,13 @@ def mine(
             triples = chosen.chosen[:, :, None] & against.of_positives(block.to_negatives)  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
         tuples.append((row + start, chosen.index[row, slot], negative))
-    return Triplets(*_joined(tuples, 3, batch))
+    return MinedTriplets(*_joined(tuples, 3, batch))
 
 
 @torch.no_grad()
 def mine_pairs(
     embeddings: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     positives: PositiveName | PositiveSelector = "all",
     negatives: NegativeName | NegativeSelector = "all",
@@ -124,11 +125,11 @@ def mine_pairs(
     distance: Distance = "squared_euclidean",
     normalize: bool = False,
     references: Tensor | None = None,
-    reference_labels: Tensor | None = None,
+    reference_labels: Labels | None = None,
     ids: Tensor | None = None,
     reference_ids: Tensor | None = None,
     generator: torch.Generator | None = None,
-) -> Pairs:
+) -> MinedPairs:
     """The pairs a strategy chooses, by anchor: what a loss on pairs or sets compares, as its `indices`.
 
     Where negatives are a set, each chosen positive and each chosen negative of an anchor once, also where it has only
@@ -140,7 +141,7 @@ def mine_pairs(
     Example:
         >>> embeddings = torch.tensor([[0.0], [1.0], [2.0]])
         >>> mine_pairs(embeddings, torch.tensor([0, 0, 1]))  # the last has no positive
-        Pairs(anchor=tensor([0, 1]), positive=tensor([1, 0]), negative_anchor=tensor([0, 1, 2, 2]), \
+        MinedPairs(anchor=tensor([0, 1]), positive=tensor([1, 0]), negative_anchor=tensor([0, 1, 2, 2]), \
 negative=tensor([2, 2, 0, 1]))
     """
     strategy = _strategy(positives, negatives, distance, margin)
@@ -164,7 +165,7 @@ negative=tensor([2, 2, 0, 1]))
         else:
             row, negative = against.chosen(block.to_negatives).nonzero(as_tuple=True)
             far.append((row + start, negative))
-    return Pairs(*_joined(near, 2, batch), *_joined(far, 2, batch))
+    return MinedPairs(*_joined(near, 2, batch), *_joined(far, 2, batch))
 
 
 def _strategy(
@@ -186,9 +187,9 @@ def _selections(
     strategy: Strategy, batch: Batch, rng: CounterRng | None
 ) -> Iterator[tuple[int, DistanceBlock, SelectedItems, SelectedItems | SelectedSet]]:
     """Yield the first anchor of each block, the block, and the chosen positives and negatives."""
-    slots = batch.largest_class if strategy.positives.pairwise else 1
+    slots = batch.comparison.most if strategy.positives.pairwise else 1
     matrices = slots if strategy.selects_set else 1  # every combination is written out
-    numbers = matrices * len(batch.references) + batch.largest_class * batch.dimension
+    numbers = matrices * len(batch.references) + batch.comparison.most * batch.dimension
     for span in batch.blocks(None, numbers):
         block = strategy.block(batch, span)
         selection = strategy.select(block, rng)

@@ -10,16 +10,17 @@ from torch import Tensor, nn
 
 from trivet.distances import check_embeddings
 from trivet.losses.engine import EmbeddingLoss
-from trivet.mining.batch import Batch, check_batch
+from trivet.mining.batch import Batch, Labels, check_batch
 from trivet.mining.gather import Gathered, LocalBatch
 from trivet.mining.gather import gather as gather_rows
+from trivet.mining.relations import Relation
 
 
 class References(NamedTuple):
     """The current batch and the memory after it, named as a loss takes them; see `CrossBatchMemory.references`."""
 
     references: Tensor
-    reference_labels: Tensor
+    reference_labels: Labels
     reference_ids: Tensor
 
 
@@ -43,7 +44,8 @@ class CrossBatchMemory(nn.Module):
         embedding_dim: d, at least 1.
 
     Shape:
-        embeddings `(N, d)` float; labels and ids `(N,)` integer, the id being the item's number in the data set.
+        embeddings `(N, d)` float; labels and ids `(N,)` integer, the id being the item's number in the data set; or
+        labels as a relation of N items, which takes its rows of all items in every batch, `relation[rows]`.
         N may be 0 without `gather`, or exceed `size`: then the last `size` rows are remembered.
 
     Raises:
@@ -70,6 +72,7 @@ class CrossBatchMemory(nn.Module):
     stored_embeddings: Tensor
     stored_labels: Tensor
     stored_ids: Tensor
+    signature: Tensor
     added: Tensor
 
     def __init__(self, *, size: int, embedding_dim: int) -> None:
@@ -81,6 +84,7 @@ class CrossBatchMemory(nn.Module):
         self.embedding_dim = embedding_dim
         self.register_buffer("stored_embeddings", torch.zeros(size, embedding_dim, dtype=torch.float32))
         self.register_buffer("stored_labels", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("signature", torch.zeros((), dtype=torch.int64))  # of the relation of the labels
         self.register_buffer("stored_ids", torch.zeros(size, dtype=torch.int64))
         # Rows ever added. Row number t lies at t modulo size, which gives both the next place and the filled part.
         self.register_buffer("added", torch.zeros((), dtype=torch.int64))
@@ -107,7 +111,7 @@ class CrossBatchMemory(nn.Module):
         """Ids `(len,)` int64 of the remembered rows, a view."""
         return self.stored_ids[: len(self)]
 
-    def add(self, embeddings: Tensor, labels: Tensor, ids: Tensor, *, gather: bool | dist.ProcessGroup = False) -> None:
+    def add(self, embeddings: Tensor, labels: Labels, ids: Tensor, *, gather: bool | dist.ProcessGroup = False) -> None:
         """Remember a copy of the batch in place of the oldest rows; see the class for shapes and errors.
 
         Args:
@@ -115,7 +119,7 @@ class CrossBatchMemory(nn.Module):
         """
         self._remember(self._batch(embeddings, labels, ids, gather))
 
-    def references(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> References:
+    def references(self, embeddings: Tensor, labels: Labels, ids: Tensor) -> References:
         """The batch, with its gradient, and after it the memory: `(N + len, d)`, labels and ids `(N + len,)`; a copy.
 
         Use it where a step is more than one loss:
@@ -124,11 +128,11 @@ class CrossBatchMemory(nn.Module):
             value = loss(embeddings, labels, ids=ids, **references._asdict())
             memory.add(embeddings, labels, ids)
         """
-        self._check(embeddings, labels, ids)
         count = len(self)
+        relation = self._check(embeddings, labels, ids).relation
         return References(
             torch.cat([embeddings, self.stored_embeddings[:count]]),
-            torch.cat([labels.to(torch.int64), self.stored_labels[:count]]),
+            relation.with_items(torch.cat([relation.items, self.stored_labels[:count]])),
             torch.cat([ids.to(torch.int64), self.stored_ids[:count]]),
         )
 
@@ -136,7 +140,7 @@ class CrossBatchMemory(nn.Module):
         self,
         loss: EmbeddingLoss,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels,
         ids: Tensor,
         *,
         gather: bool | dist.ProcessGroup = False,
@@ -154,7 +158,7 @@ class CrossBatchMemory(nn.Module):
             labels,
             ids=ids,
             references=self.embeddings,
-            reference_labels=self.labels,
+            reference_labels=labels.with_items(self.labels) if isinstance(labels, Relation) else self.labels,
             reference_ids=self.ids,
             with_batch=True,
             gather=gather,
@@ -165,7 +169,7 @@ class CrossBatchMemory(nn.Module):
 
     @torch.no_grad()
     def _batch(
-        self, embeddings: Tensor, labels: Tensor, ids: Tensor, gather: bool | dist.ProcessGroup
+        self, embeddings: Tensor, labels: Labels, ids: Tensor, gather: bool | dist.ProcessGroup
     ) -> LocalBatch | Gathered:
         """The batch to remember, that of all processes with `gather`; an error of one is then raised on all."""
 
@@ -190,7 +194,7 @@ class CrossBatchMemory(nn.Module):
         self.stored_ids[slots] = batch.ids[-self.size :]
         self.added.add_(count)
 
-    def _check(self, embeddings: Tensor, labels: Tensor, ids: Tensor) -> Batch:
+    def _check(self, embeddings: Tensor, labels: Labels, ids: Tensor) -> Batch:
         if ids is None:
             raise ValueError("ids must identify the item of each row: got None; pass its index in the data set.")
         batch = check_batch(embeddings, labels, ids=ids)
@@ -200,10 +204,17 @@ class CrossBatchMemory(nn.Module):
                 f"{self.embedding_dim}; make the memory with embedding_dim={embeddings.shape[1]}."
             )
         home = self.stored_embeddings.device
-        for name, values in [("embeddings", embeddings), ("labels", labels), ("ids", ids)]:
+        for name, values in [("embeddings", embeddings), ("labels", batch.labels), ("ids", ids)]:
             if values.device != home:
                 move = f"memory.to('{values.device}')" if name == "embeddings" else f"{name}.to('{home}')"
                 raise ValueError(
                     f"{name} must lie on the memory's device: got {values.device} and {home}; move with {move}."
                 )
+        if len(self) == 0:
+            self.signature.fill_(batch.relation.signature)
+        elif int(self.signature) != batch.relation.signature:
+            raise ValueError(
+                "labels must be of one relation in all batches that a memory compares: got another; make it of all "
+                "items once, and take the rows of each batch, relation[rows]."
+            )
         return batch

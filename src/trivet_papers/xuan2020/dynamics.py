@@ -31,7 +31,7 @@ from trivet.collapse.dynamics import (
     vector_field,
 )
 from trivet.distances import Array, as_rows, unit_rows
-from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector, Triplets, mine
+from trivet.mining import MinedTriplets, NegativeName, NegativeSelector, PositiveName, PositiveSelector, mine
 from trivet.mining.index_tuples import Disjoint
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -121,7 +121,7 @@ def triplet_scatter(
     return triplet_coordinates(rows, triplets)
 
 
-def triplet_coordinates(embeddings: Array, triplets: Triplets | Array) -> TripletScatter:
+def triplet_coordinates(embeddings: Array, triplets: MinedTriplets | Array) -> TripletScatter:
     """Given triplets as points of the triplet scatter diagram.
 
     Similarities come from differences of unit rows in float64, which keeps the digits of near-duplicates.
@@ -134,7 +134,7 @@ def triplet_coordinates(embeddings: Array, triplets: Triplets | Array) -> Triple
         Section 3 (S_ap, S_an), eq. 19 (gamma).
     """
     rows = as_rows(embeddings).cpu()
-    index = torch.stack(list(triplets), dim=1) if isinstance(triplets, Triplets) else torch.as_tensor(triplets)
+    index = torch.stack(list(triplets), dim=1) if isinstance(triplets, MinedTriplets) else torch.as_tensor(triplets)
     index = index.detach().cpu().long()
     units = unit_rows(rows)
     is_zero = (units == 0).all(dim=1)
@@ -343,7 +343,7 @@ class Movement:
         }
 
 
-def movement(before: Array, after: Array, triplets: Triplets | Array) -> Movement:
+def movement(before: Array, after: Array, triplets: MinedTriplets | Array) -> Movement:
     """Measure which way real triplets moved from one step of an optimiser to the next.
 
     With a small learning rate embed in float64: float32 rows move by about 1e-7 without moving.

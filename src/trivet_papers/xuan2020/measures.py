@@ -9,7 +9,7 @@ import torch
 
 from trivet.datasets import Splits
 from trivet.metrics import nearest_pairs
-from trivet.mining import NegativeName, PositiveName, Triplets, mine
+from trivet.mining import MinedTriplets, NegativeName, PositiveName, mine
 from trivet.models import Embedder
 from trivet.samplers import PKBatches
 from trivet.training.config import RunConfig
@@ -119,7 +119,7 @@ def _loss(config: RunConfig, positives: str, negatives: str) -> LossConfig:
 
 def _triplets(
     embeddings: torch.Tensor, labels: torch.Tensor, positives: PositiveName, negatives: NegativeName
-) -> Triplets:
+) -> MinedTriplets:
     return mine(
         embeddings, labels, positives=positives, negatives=negatives, distance="cosine", normalize=True, disjoint=True
     )

@@ -300,7 +300,7 @@ def test_placing_equals_the_definition() -> None:
         beside_p, beside_n = (reference.unit(add((1, row), (-dot(a, row), a))) for row in (p, n))
         assert gamma == pytest.approx(dot(beside_p, beside_n), abs=1e-13)
     assert placed.triplets.tolist() == triplets.tolist()
-    mined = trivet.Triplets(*torch.from_numpy(triplets).unbind(dim=1))
+    mined = trivet.MinedTriplets(*torch.from_numpy(triplets).unbind(dim=1))
     again = triplet_coordinates(torch.from_numpy(rows), mined)
     assert np.array_equal(again.gamma, placed.gamma, equal_nan=True)
     assert again.s_ap.tolist() == placed.s_ap.tolist()

@@ -18,7 +18,7 @@ from trivet.losses.engine.definition import LossDefinition
 from trivet.losses.engine.evaluate import Blocks, LossEvaluation
 from trivet.losses.engine.penalties import norm_penalty, parameter_penalty
 from trivet.losses.engine.step_stats import StepStats
-from trivet.mining.batch import Batch, check_batch, check_numbered
+from trivet.mining.batch import Batch, Labels, check_batch, check_numbered
 from trivet.mining.counter_rng import CounterRng, new_key
 from trivet.mining.gather import Processes, gather_batch, references_as_anchors, sum_over_processes
 from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_tuples
@@ -113,10 +113,10 @@ class EmbeddingLoss(LossDefinition, nn.Module):
     def forward(
         self,
         embeddings: Tensor,
-        labels: Tensor,
+        labels: Labels | None,
         *,
         references: Tensor | None = None,
-        reference_labels: Tensor | None = None,
+        reference_labels: Labels | None = None,
         ids: Tensor | None = None,
         reference_ids: Tensor | None = None,
         with_batch: bool = False,
@@ -138,9 +138,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
                 `references`, the same on every process, come after the whole batch, also without `with_batch`.
 
         Shape:
-            embeddings `(N, d)` float; labels `(N,)` integer; references `(M, d)`, reference_labels `(M,)`.
-            `ids (N,)`, `reference_ids (M,)` integer. Returns a scalar, exactly 0 with a graph when nothing can be
-            chosen.
+            embeddings `(N, d)` float; labels `(N,)` integer, or a relation of N items; references `(M, d)`,
+            reference_labels likewise. With `indices` labels may be None. `ids (N,)`, `reference_ids (M,)` integer.
+            Returns a scalar, exactly 0 with a graph when nothing can be chosen.
 
         Raises:
             ValueError: if shapes or dtypes disagree, a row is not finite, or indices contradict the labels.
@@ -149,6 +149,11 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         def checked() -> Batch:
             if gather and indices is not None:
                 raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
+            if labels is None and indices is None:
+                raise ValueError(
+                    "labels must be given, or indices of what to compare: got neither; pass integers (N,), or a "
+                    "relation such as trivet.Tags or trivet.Pairs."
+                )
             if gather and references is embeddings:
                 raise ValueError(
                     "references must be the same on every process: got the embeddings themselves with gather; leave "
@@ -192,11 +197,16 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         """Raise ValueError unless the label, or id, of every anchor has its parameters."""
         of_class = self.parameters_per == "class"
         name, option = ("labels", "num_classes") if of_class else ("ids", "num_samples")
-        numbers = batch.labels if of_class else batch.ids
+        numbers = batch.relation.numbers(batch.labels) if of_class else batch.ids
         if numbers is None or not (of_class or batch.items):
             raise ValueError(
                 f"ids must be given for one {self.parameter} per sample: got none; pass ids=, from 0 to "
                 "num_samples - 1."
+            )
+        if of_class and self.term != "proxy" and numbers is not batch.labels:
+            raise ValueError(
+                f"labels must be classes for one {self.parameter} per class: got {type(batch.relation).__name__}; "
+                "leave num_classes out."
             )
         check_numbered(numbers, getattr(self, option), name=name, option=option, owned=f"a {self.parameter}")
 
@@ -206,17 +216,17 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         strategy, rng = self._chooser(batch, indices)
         evaluation = LossEvaluation(self, batch, strategy, rng, processes)
         several = batch.compared_with_itself and batch.total > 1
-        alone = several and batch.largest_class < 2 and batch.classes.largest < 2  # the latter in all processes
-        if alone and torch.is_grad_enabled():  # an evaluation takes the batches that come
+        several = several and indices is None and torch.is_grad_enabled()  # an evaluation takes the batches that come
+        if several and batch.comparison.without_positives:
             warnings.warn(
-                f"a batch must contain two samples of a class, so that there is a positive: got {batch.total} classes "
-                "of one sample; draw at least two of each class, for instance with PKBatches.",
+                f"a batch must hold two items that belong together, so that there is a positive: got {batch.total} "
+                f"of which no two do; {batch.relation.advice}.",
                 stacklevel=2,
             )
-        if several and batch.class_sizes[0] == len(batch.references) and torch.is_grad_enabled():
+        if several and batch.comparison.without_negatives:
             warnings.warn(
-                f"a batch must contain two classes, so that there is a negative: got {batch.total} samples of one; "
-                "draw from several classes, for instance with PKBatches.",
+                "a batch must hold two items that do not belong together, so that there is a negative: got "
+                f"{batch.total} that all do; {batch.relation.advice}.",
                 stacklevel=2,
             )
         if torch.compiler.is_compiling():

@@ -54,6 +54,11 @@ class BlockView:
         self._cut = cut  # between which of its values a hinge at the reach must be exact too, for trimming
 
     @property
+    def reference_numbers(self) -> Tensor:
+        """The numbers `(K,)` of the classes or tags of the references; one may come several times."""
+        return self._block.reference_numbers
+
+    @property
     def candidates(self) -> tuple[Tensor, Tensor | int]:
         """Slots of the class that hold a positive, `(B, L)` bool, and how many negatives there are, `(B, 1)` or all."""
         return self._block.positive, self._block.negative_count

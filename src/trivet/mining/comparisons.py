@@ -1,0 +1,339 @@
+"""Which references of a batch belong to an anchor, which do not, and which are neither."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivet.distances import device
+from trivet.mining.label_groups import LabelGroups, Numbers, without
+from trivet.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from trivet.mining.relations import Relation
+
+MAX_STORED = 2**24  # bits of a comparison of a whole batch: 16 MiB
+
+
+class Comparison(ABC):
+    """N anchors compared with M references by their numbers; nothing is computed before it is read.
+
+    Attributes:
+        most: the most references that belong to an anchor, itself included, or a bound of that.
+        without_positives, without_negatives: whether it is known that no anchor, of any process, has one.
+    """
+
+    most: int
+    without_positives: bool
+    without_negatives: bool
+
+    @abstractmethod
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
+        """The comparison of the anchors in `span`, None for all.
+
+        Args:
+            itself: the reference `(B,)` that each anchor is, if it is known to be one and no other.
+        """
+
+    @abstractmethod
+    def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
+        """Return which pairs `(T,)` of positions are positives, or else negatives."""
+
+
+class BlockComparison(ABC):
+    """B anchors compared with M references; nothing is computed before it is read.
+
+    Attributes:
+        positives: columns `(B, S)` of the references that belong to the anchor, ascending, M for none.
+        all_filled: whether it is known that every slot holds one.
+    """
+
+    positives: Tensor
+    all_filled: bool
+
+    @abstractmethod
+    def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
+        """What is no negative: what belongs to the anchor, is ignored, or stands in `further (B, E)`, M for none."""
+
+
+class Exclusion(ABC):
+    """The references that are no negatives of B anchors.
+
+    Attributes:
+        columns: `(B, E)`, ascending, M for none.
+        negatives: how many others each anchor has, `(B, 1)`, or one number if it is known that all have as many.
+    """
+
+    columns: Tensor
+    negatives: Tensor | int
+
+    @abstractmethod
+    def hide(self, values: Tensor, by: float) -> Tensor:
+        """The `values (B, M)` with `by` for all that are no negatives; in place where no gradient is wanted."""
+
+
+class ClassComparison(Comparison):
+    """Positives have the anchor's number: they are few, and listed; all others are negatives."""
+
+    def __init__(self, labels: Tensor, reference_labels: Tensor) -> None:
+        self.labels, self.reference_labels = labels, reference_labels
+        self._groups = LabelGroups(reference_labels)
+
+    @lazy
+    def ranges(self) -> tuple[Numbers, Numbers]:
+        """The range of each anchor's class among the `columns`."""
+        return self._groups.ranges(self.labels)
+
+    @lazy
+    def _sizes(self) -> tuple[int, int]:
+        """How many references the smallest and the largest class of an anchor have; with `torch.compile` may have."""
+        references = self.reference_labels.shape[0]
+        if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
+            return -1, references
+        least, largest = device.read_extremes(self.ranges[1])
+        return int(least), int(largest)
+
+    @lazy
+    def most(self) -> int:  # type: ignore[override]
+        return self._sizes[1]
+
+    @lazy
+    def even(self) -> bool:
+        """Return whether all anchors have equally many references of their class."""
+        return self._sizes[0] == self._sizes[1]
+
+    @property
+    def without_positives(self) -> bool:  # type: ignore[override]
+        return self.most < 2 and self._groups.largest < 2
+
+    @property
+    def without_negatives(self) -> bool:  # type: ignore[override]
+        return self._sizes[0] == self.reference_labels.shape[0]
+
+    def columns(self, span: tuple[int, int] | None) -> Tensor:
+        """Columns `(B, L)` of the references of the anchor's class, ascending; M where a class has fewer."""
+        starts, counts = self.ranges
+        if span is not None:
+            starts, counts = starts[slice(*span)], counts[slice(*span)]
+        return self._groups.positions(starts, counts, self.most, even=self.even)
+
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
+        return _ClassBlock(self, span, itself)
+
+    def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
+        same = self.labels[anchors] == self.reference_labels[references]
+        return same if positive else ~same
+
+
+class UnlabelledComparison(ClassComparison):
+    """Labels that say nothing, so that no pair contradicts them."""
+
+    def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
+        return torch.ones(anchors.shape[0], dtype=torch.bool, device=anchors.device)
+
+
+class _ClassBlock(BlockComparison):
+    def __init__(self, comparison: ClassComparison, span: tuple[int, int] | None, itself: Tensor | None) -> None:
+        self._comparison, self._span, self._itself = comparison, span, itself
+
+    @lazy
+    def _columns(self) -> Tensor:
+        return self._comparison.columns(self._span)
+
+    @lazy
+    def positives(self) -> Tensor:  # type: ignore[override]
+        if self._itself is None or self._columns.shape[1] == 0:
+            return self._columns
+        return without(self._columns, self._itself)
+
+    @property
+    def all_filled(self) -> bool:  # type: ignore[override]
+        return self._comparison.even
+
+    def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
+        size, sources = self._comparison.reference_labels.shape[0], [self._columns]
+        if further:
+            labels = self._comparison.labels
+            labels = (labels if self._span is None else labels[slice(*self._span)])[:, None]
+            for columns in further:  # those of the class are listed
+                other = self._comparison.reference_labels[columns.clamp_max(size - 1)] != labels
+                sources.append(columns.where(other, size))
+        columns = sources[0] if len(sources) == 1 else torch.cat(sources, dim=1).sort(dim=1).values
+        return _Listed(columns, size, filled=self.all_filled and not further, never_empty=self._itself is not None)
+
+
+class _Listed(Exclusion):
+    """Few columns, as a list.
+
+    Args:
+        filled: whether it is known that every slot holds one.
+        never_empty: whether it is known that every row does.
+    """
+
+    def __init__(self, columns: Tensor, size: int, *, filled: bool, never_empty: bool) -> None:
+        self.columns, self._size, self._filled, self._never_empty = columns, size, filled, never_empty
+
+    @lazy
+    def negatives(self) -> Tensor | int:  # type: ignore[override]
+        if self._filled:
+            return self._size - self.columns.shape[1]
+        return self._size - self._in_use.sum(dim=1, keepdim=True)
+
+    @lazy
+    def _in_use(self) -> Tensor:
+        return self.columns < self._size
+
+    @lazy
+    def _hidden(self) -> tuple[Tensor, Tensor | None]:
+        """The columns `(B, E)`, and the rows `(B, 1)` without one; None if there is no such row.
+
+        A slot that is not filled repeats the first; in a row without exclusions that is column 0.
+        """
+        if self._filled and self.columns.shape[1]:
+            return self.columns, None
+        index = self.columns.where(self._in_use, self.columns[:, :1])
+        if self._never_empty:
+            return index, None
+        empty = ~self._in_use[:, :1]
+        return index.masked_fill(empty, 0), empty
+
+    def hide(self, values: Tensor, by: float) -> Tensor:
+        index, empty = self._hidden
+        if index.shape[1] == 0:
+            return values
+        if empty is None:
+            return values.scatter(1, index, by) if values.requires_grad else values.scatter_(1, index, by)
+        hidden = values[:, :1].where(empty, by)
+        # A number that is written again several times must have its gradient once.
+        hidden = torch.cat([hidden, hidden.detach().expand(-1, index.shape[1] - 1)], dim=1)
+        return values.scatter(1, index, hidden) if values.requires_grad else values.scatter_(1, index, hidden)
+
+
+class MatrixComparison(Comparison):
+    """Any relation, by matrices of bits: of the whole batch where they are small, otherwise block by block."""
+
+    def __init__(self, relation: Relation, labels: Tensor, reference_labels: Tensor) -> None:
+        self._relation, self._labels, self._reference_labels = relation, labels, reference_labels
+        self._is_stored = labels.shape[0] * reference_labels.shape[0] <= MAX_STORED
+
+    def matrices(self, span: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
+        """Positives `(B, M)` of the anchors in `span`, and what is no negative; not to be written to."""
+        if self._is_stored:
+            return self._all if span is None else tuple(each[slice(*span)] for each in self._all)  # type: ignore[return-value]
+        return self._compared(self._labels if span is None else self._labels[slice(*span)])
+
+    def _compared(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        positive, ignored = self._relation.compared(labels, self._reference_labels)
+        return positive, positive if ignored is None else positive | ignored
+
+    @lazy
+    def _all(self) -> tuple[Tensor, Tensor]:
+        return self._compared(self._labels)
+
+    @lazy
+    def most(self) -> int:  # type: ignore[override]
+        references = self._reference_labels.shape[0]
+        if not self._is_stored or self._labels.shape[0] == 0 or references == 0:
+            return references
+        return int(self._all[0].sum(dim=1).amax())
+
+    @property
+    def _compares_itself(self) -> bool:
+        return self._is_stored and self._labels.shape[0] == self._reference_labels.shape[0]
+
+    @property
+    def without_positives(self) -> bool:  # type: ignore[override]
+        return self._compares_itself and bool(self._all[0].sum() == self._all[0].diagonal().sum())
+
+    @property
+    def without_negatives(self) -> bool:  # type: ignore[override]
+        neutral = self._all[1] if self._compares_itself else None
+        return neutral is not None and bool((~neutral).sum() == (~neutral.diagonal()).sum())
+
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
+        return _MatrixBlock(*self.matrices(span), itself)
+
+    def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
+        pairs = torch.empty(anchors.shape[0], dtype=torch.bool, device=anchors.device)
+        step = max(1, MAX_STORED // max(1, self._reference_labels.shape[0]))
+        for start in range(0, self._labels.shape[0], step):
+            here = (anchors >= start) & (anchors < start + step)
+            of_anchors, neutral = self.matrices((start, start + step))
+            of_pairs = (of_anchors if positive else ~neutral)[anchors[here] - start, references[here]]
+            pairs[here] = of_pairs
+        return pairs
+
+
+class _MatrixBlock(BlockComparison):
+    def __init__(self, positive: Tensor, neutral: Tensor, itself: Tensor | None) -> None:
+        if itself is not None:
+            positive = positive.scatter(1, itself[:, None], False)
+            neutral = neutral.scatter(1, itself[:, None], True)
+        self._positive, self._neutral = positive, neutral
+
+    @lazy
+    def _listed(self) -> tuple[Tensor, bool]:
+        return columns_of(self._positive)
+
+    @property
+    def positives(self) -> Tensor:  # type: ignore[override]
+        return self._listed[0]
+
+    @property
+    def all_filled(self) -> bool:  # type: ignore[override]
+        return self._listed[1]
+
+    def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
+        neutral = self._neutral
+        if further:
+            size = neutral.shape[1]
+            neutral = torch.nn.functional.pad(neutral, (0, 1))  # one column more takes the empty slots
+            for columns in further:
+                neutral.scatter_(1, columns, True)
+            neutral = neutral[:, :size]
+        return _Masked(neutral)
+
+
+class _Masked(Exclusion):
+    """Any number of columns, as a mask."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self._mask = mask
+
+    @lazy
+    def _listed(self) -> tuple[Tensor, bool]:
+        return columns_of(self._mask)
+
+    @property
+    def columns(self) -> Tensor:  # type: ignore[override]
+        return self._listed[0]
+
+    @lazy
+    def negatives(self) -> Tensor | int:  # type: ignore[override]
+        return self._mask.shape[1] - self._mask.sum(dim=1, keepdim=True)
+
+    def hide(self, values: Tensor, by: float) -> Tensor:
+        return values.masked_fill(self._mask, by) if values.requires_grad else values.masked_fill_(self._mask, by)
+
+
+def columns_of(mask: Tensor) -> tuple[Tensor, bool]:
+    """The columns `(B, S)` where `mask (B, M)` is True, ascending, M for none, and whether every slot holds one."""
+    size = mask.shape[1]
+    if mask.numel() == 0:
+        return torch.zeros((mask.shape[0], 0), dtype=torch.int64, device=mask.device), True
+    if mask.is_cpu:
+        bits = mask.numpy()
+        counts = np.count_nonzero(bits, axis=1)
+        rows, columns = bits.nonzero()
+        listed = np.full((len(bits), counts.max()), size)
+        listed[rows, np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)] = columns
+        return torch.from_numpy(listed), bool(counts.min() == counts.max())
+    counted = mask.sum(dim=1)
+    least, most = (int(value) for value in device.read_extremes(counted))
+    columns = torch.arange(size, device=mask.device).where(mask, size).sort(dim=1).values[:, :most]
+    return columns, least == most
