@@ -183,10 +183,10 @@ def test_a_batch_of_one_class_warns_as_one_of_singles_does() -> None:
     every = [trivet.TripletLoss(), trivet.ContrastiveLoss(margin=1.0), trivet.MultiSimilarityLoss()]
     for each in every:
         for labels, message in (
-            (torch.arange(4), "two samples of a class, .*: got 4 classes of one"),
-            (torch.zeros(4, dtype=torch.int64), "two classes, .*: got 4 samples of one"),
+            (torch.arange(4), "belong together, .*: got 4 of which no two do"),
+            (torch.zeros(4, dtype=torch.int64), "do not belong together, .*: got 4 that all do"),
         ):
-            with pytest.warns(UserWarning, match=f"a batch must contain {message}.*PKBatches"):
+            with pytest.warns(UserWarning, match=f"a batch must contain two items that {message}.*PKBatches"):
                 each(embeddings, labels)
             with torch.no_grad():
                 each(embeddings, labels)  # an evaluation takes the batches that come

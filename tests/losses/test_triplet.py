@@ -121,7 +121,7 @@ def test_the_hardest_triplet_alone(positives: str, negatives: str, trim: float, 
         options = {"positives": positives, "negatives": negatives, "margin": 1.0, "trim": trim}
         loss = trivet.TripletLoss(reduction="max", block_size=block_size, **options)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="a batch must contain two samples of a class")
+            warnings.filterwarnings("ignore", message="a batch must contain two items")
             value = loss(rows, labels)
         assert value.item() == expected.item()
         gradients = (torch.autograd.grad(x, rows)[0] for x in (value, expected))

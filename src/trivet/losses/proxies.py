@@ -72,7 +72,7 @@ class ProxyLoss(EmbeddingLoss):
     def forward(
         self,
         embeddings: Tensor,
-        labels: Labels,
+        labels: Labels | None,
         *,
         ids: Tensor | None = None,
         gather: bool | dist.ProcessGroup = False,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
-from trivet.mining.comparisons import Comparison
+from trivet.mining.adjacency import Adjacency
 from trivet.mining.label_groups import LabelGroups
 from trivet.mining.relations import Classes, Relation, Unlabelled
 from trivet.runtime.arrays import how_to_number, how_to_tensor
@@ -73,8 +73,8 @@ class Batch:
             return self.references.square().sum(dim=1)
 
     @lazy
-    def comparison(self) -> Comparison:
-        """Which references belong to each anchor by the labels, and which do not."""
+    def adjacency(self) -> Adjacency:
+        """The references that belong to each anchor by the labels, and those that do not."""
         return self.relation.compare(self.labels, self.reference_labels)
 
     @lazy
@@ -251,7 +251,7 @@ def check_numbered(values: Tensor, number: int, *, name: str, option: str, owned
         )
 
 
-def _check_both(**arguments: Tensor | None) -> None:
+def _check_both(**arguments: Labels | None) -> None:
     missing = [name for name, value in arguments.items() if value is None]
     if len(missing) == 1:
         raise ValueError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trivet.mining.adjacency import BlockAdjacency, Exclusion
 from trivet.mining.batch import Batch
-from trivet.mining.comparisons import BlockComparison, Exclusion
 from trivet.runtime.lazy import lazy
 
 
@@ -40,9 +40,9 @@ class BlockLabels:
         return torch.arange(self._batch.first + start, self._batch.first + stop, device=self.labels.device)
 
     @lazy
-    def _compared(self) -> BlockComparison:
+    def _compared(self) -> BlockAdjacency:
         itself = self.anchor_index if self._batch.compared_with_itself else None
-        return self._batch.comparison.block(None if self._is_full else self._span, itself)
+        return self._batch.adjacency.block(None if self._is_full else self._span, itself)
 
     @property
     def reference_numbers(self) -> Tensor:
@@ -99,7 +99,7 @@ class BlockLabels:
 
     @lazy
     def excluded(self) -> Exclusion:
-        """What is no negative: what belongs to the anchor or is ignored, rows of the same item, taken ones."""
+        """The references that are no negatives: positives, ignored ones, rows of the same item, taken ones."""
         further = []
         if self._batch.items is not None and self.ids is not None:
             items = self._batch.items

@@ -99,7 +99,7 @@ def check_index_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Dis
                 f"indices must lie in [0, {sizes[0]}) for anchors and in [0, {sizes[1]}) for {name}: got up to "
                 f"{int(anchor.max())} and {int(item.max())}; mine them in the same batch."
             )
-        if not batch.comparison.agree(anchor, item, positive=name == "positives").all():
+        if not batch.adjacency.agree(anchor, item, positive=name == "positives").all():
             raise ValueError(
                 f"indices must agree with the labels: got {name} that are none of their anchor by the labels; mine "
                 "them with the same labels, or pass no labels."

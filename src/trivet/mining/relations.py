@@ -14,7 +14,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from trivet.mining.comparisons import ClassComparison, Comparison, MatrixComparison, UnlabelledComparison
+from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency
 
 __all__ = ["Classes", "Grades", "Pairs", "Relation", "Tags"]
 
@@ -64,16 +64,16 @@ class Relation(ABC):
         return None
 
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
-        """How much each belongs to each, `(B, M)` float64; by default 1 for positives and 0 for others."""
+        """Grades `(B, M)` float64 of how much each belongs to each; by default 1 for positives, else 0."""
         return self.positive(anchors, others).double()
 
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
         """`positive` and `ignored` together."""
         return self.positive(anchors, others), self.ignored(anchors, others)
 
-    def compare(self, items: Tensor, others: Tensor) -> Comparison:
+    def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         """The comparison of the items of a batch with its references."""
-        return MatrixComparison(self, items, others)
+        return MatrixAdjacency(self.compared, items, others)
 
     def numbers(self, items: Tensor) -> Tensor:
         """The numbers `(K,)` of the classes or tags of some items, for what is learned of each.
@@ -104,9 +104,9 @@ class Relation(ABC):
         mine, theirs = self.__dict__, other.__dict__
         if type(self) is not type(other) or any(mine[name] is not theirs.get(name) for name in mine if name != "items"):
             raise ValueError(
-                "labels and reference_labels must follow one rule: got "
-                f"{type(self).__name__} and {type(other).__name__} made apart; make one of all items, and take the "
-                "rows of each with relation[rows]."
+                f"labels and reference_labels must follow one rule: got {type(self).__name__} and "
+                f"{type(other).__name__} made separately; make one of all items, and take the rows of each with "
+                "relation[rows]."
             )
         return self, other.items
 
@@ -144,8 +144,8 @@ class Classes(Relation):
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return anchors[:, None] == others
 
-    def compare(self, items: Tensor, others: Tensor) -> Comparison:
-        return ClassComparison(items, others)
+    def compare(self, items: Tensor, others: Tensor) -> Adjacency:
+        return ClassAdjacency(items, others)
 
     def numbers(self, items: Tensor) -> Tensor:
         return items
@@ -157,8 +157,8 @@ class Classes(Relation):
 class Unlabelled(Classes):
     """Items of which nothing is known, as where indices alone say what is compared: each is a class of its own."""
 
-    def compare(self, items: Tensor, others: Tensor) -> Comparison:
-        return UnlabelledComparison(items, others)
+    def compare(self, items: Tensor, others: Tensor) -> Adjacency:
+        return UnlabelledAdjacency(items, others)
 
 
 class _Carried(Relation):
@@ -172,7 +172,7 @@ class _Carried(Relation):
 
     def _carry(self, incidence: sparse.csr_array) -> None:
         self.incidence = incidence
-        self.signature = _signature(incidence.shape, incidence.indptr, incidence.indices)
+        self.signature = _signature(*_arrays(incidence))
 
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return self.compared(anchors, others)[0]
@@ -181,7 +181,7 @@ class _Carried(Relation):
         return self.compared(anchors, others)[1]
 
     def rows(self, items: Tensor) -> sparse.csr_array:
-        """What these items carry, `(B, T)`."""
+        """Rows `(B, T)` of the incidence, of these items."""
         return self.incidence[items.cpu().numpy()]
 
     def shared(self, anchors: Tensor, others: Tensor) -> Tensor:
@@ -248,8 +248,8 @@ class Tags(_Carried):
         return self.with_items(items - tags + numbers)
 
     def joined(self, other: Relation) -> tuple[Relation, Tensor]:
-        apart = isinstance(other, Tags) and other.incidence is not self.incidence
-        if not apart or other.match != self.match or not np.array_equal(other.names, self.names):
+        alike = isinstance(other, Tags) and other.match == self.match and np.array_equal(other.names, self.names)
+        if not isinstance(other, Tags) or not alike or other.incidence is self.incidence:
             return super().joined(other)
         both = self.with_items(torch.arange(len(self), device=self.items.device))
         both._carry(sparse.vstack([self.rows(self.items), other.rows(other.items)], format="csr"))
@@ -311,8 +311,8 @@ class Pairs(_Carried):
         ends = np.stack([sides[0][rows[:, 0]], sides[1][rows[:, 1]] + contents[0]], axis=1)
         ends = np.unique(ends, axis=0)
         offsets = np.repeat(np.arange(len(ends)), 2)
-        ones = np.ones(ends.size, dtype=np.float32)
-        self._carry(sparse.csr_array((ones, (ends.ravel(), offsets)), shape=(sum(contents), len(ends))))
+        carried = np.ones(ends.size, dtype=np.float32)
+        self._carry(sparse.csr_array((carried, (ends.ravel(), offsets)), shape=(sum(contents), len(ends))))
         self.first_of_right = contents[0]
         self.items = torch.from_numpy(np.concatenate([sides[0], sides[1] + contents[0]]))
 
@@ -325,11 +325,11 @@ class Pairs(_Carried):
         return self.with_items(self.items[self.items >= self.first_of_right])
 
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
-        one_side = (anchors < self.first_of_right)[:, None] == (others < self.first_of_right)
+        within = (anchors < self.first_of_right)[:, None] == (others < self.first_of_right)
         positive = self.shared(anchors, others) > 0
-        if not one_side.any():
+        if not within.any():
             return positive, None
-        return positive & ~one_side, one_side
+        return positive & ~within, within
 
 
 class Grades(Relation):
@@ -385,12 +385,7 @@ class Grades(Relation):
             self.grade = relevance
         else:
             matrix = _grades(relevance, symmetric=not sides)
-            parts = (
-                (matrix.data, matrix.indices, matrix.indptr)
-                if isinstance(matrix, sparse.csr_array)
-                else (matrix.numpy(),)
-            )
-            self.signature = _signature(tuple(matrix.shape), *parts)
+            self.signature = _signature(*_arrays(matrix))
             self.first_of_right = matrix.shape[0] if sides else 0
             self.grade = _of_sides(matrix) if sides else _of_matrix(matrix)
             if items is None:
@@ -423,35 +418,43 @@ class Grades(Relation):
         return self.compared(anchors, others)[1]
 
 
-def _signature(shape: tuple[int, ...], *parts: npt.NDArray[Any]) -> int:
-    checksum = crc32(repr(shape).encode())
-    for part in parts:
-        checksum = crc32(np.ascontiguousarray(part), checksum)
+def _arrays(matrix: Tensor | sparse.csr_array) -> tuple[npt.NDArray[Any], ...]:
+    """The arrays that a matrix consists of."""
+    if isinstance(matrix, Tensor):
+        return (matrix.numpy(),)
+    return matrix.data, matrix.indices, matrix.indptr
+
+
+def _signature(*arrays: npt.NDArray[Any]) -> int:
+    checksum = 0
+    for array in arrays:
+        checksum = crc32(np.ascontiguousarray(array).data, crc32(repr(array.shape).encode(), checksum))
     return checksum
 
 
-def _incidence(tags: object) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
-    """Which tags each item has, `(N, T)` float32, and the tags."""
-    if isinstance(tags, Tensor) and tags.layout != torch.strided:
-        places = tags.detach().cpu().to_sparse_coo().coalesce()
-        tags = sparse.coo_array((places.values().numpy(), places.indices().numpy()), shape=tuple(tags.shape))
-    elif isinstance(tags, Tensor):
-        tags = tags.detach().cpu().numpy()
-    if sparse.issparse(tags) or isinstance(tags, np.ndarray):
-        if tags.ndim != 2:
-            raise ValueError(f"tags must be a matrix of 0 and 1, a row for each item: got shape {tags.shape}.")
-        matrix = sparse.csr_array(tags)
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        odd = matrix.data[matrix.data != 1]
-        if len(odd):
-            raise ValueError(f"tags must be a matrix of 0 and 1: got {odd[0]}; compare it with a limit, as tags > 0.5.")
-        return matrix.astype(np.float32), np.arange(matrix.shape[1])
-    lists = [_values(of_item) for of_item in tags]  # type: ignore[attr-defined]
+def _incidence(tags: Any) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
+    """Incidence `(N, T)` float32 of items and tags, and the tags."""
+    if isinstance(tags, Tensor):
+        coordinates: Tensor = tags.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        tags = sparse.coo_array((coordinates.values().numpy(), coordinates.indices().numpy()), shape=tuple(tags.shape))
+    if not (sparse.issparse(tags) or isinstance(tags, np.ndarray)):
+        return _incidence_of_lists([_values(of_item) for of_item in tags])
+    if tags.ndim != 2:
+        raise ValueError(f"tags must be a matrix of 0 and 1, a row for each item: got shape {tags.shape}.")
+    matrix = sparse.csr_array(tags)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    odd = matrix.data[matrix.data != 1]
+    if len(odd):
+        raise ValueError(f"tags must be a matrix of 0 and 1: got {odd[0]}; compare it with a limit, as tags > 0.5.")
+    return matrix.astype(np.float32), np.arange(matrix.shape[1])
+
+
+def _incidence_of_lists(lists: list[set[Any]]) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
     names, numbers = np.unique(np.array([tag for of_item in lists for tag in of_item]), return_inverse=True)
     rows = np.repeat(np.arange(len(lists)), [len(of_item) for of_item in lists])
-    ones = np.ones(len(rows), dtype=np.float32)
-    return sparse.csr_array((ones, (rows, numbers.astype(np.int64))), shape=(len(lists), len(names))), names
+    carried = np.ones(len(rows), dtype=np.float32)
+    return sparse.csr_array((carried, (rows, numbers.astype(np.int64))), shape=(len(lists), len(names))), names
 
 
 def _values(tags: object) -> set[Any]:
@@ -515,8 +518,8 @@ def _of_sides(matrix: Tensor | sparse.csr_array) -> Grade:
         for first, second, turned in ((left, ~other_left, False), (~left, other_left, True)):
             if first.any() and second.any():
                 a, b = anchors[first], others[second]
-                found = grade(b, a - rows).T if turned else grade(a, b - rows)
-                grades[first.nonzero(), second.nonzero()[:, 0]] = found.double()
+                block = grade(b, a - rows).T if turned else grade(a, b - rows)
+                grades[first.nonzero(), second.nonzero()[:, 0]] = block.double()
         return grades
 
     return of_sides

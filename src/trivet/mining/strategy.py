@@ -57,7 +57,7 @@ class Strategy:
     def numbers(self, batch: Batch) -> int:
         """About how many numbers the choice for one anchor holds, for the size of a block."""
         references, dimension = batch.references.shape
-        return max(references, min(MAX_STORED_DIFFERENCES, batch.comparison.most * dimension))
+        return max(references, min(MAX_STORED_DIFFERENCES, batch.adjacency.most * dimension))
 
     def block(self, batch: Batch, span: tuple[int, int]) -> DistanceBlock:
         """The block of the anchors in `span`, to select from."""

@@ -187,9 +187,9 @@ def _selections(
     strategy: Strategy, batch: Batch, rng: CounterRng | None
 ) -> Iterator[tuple[int, DistanceBlock, SelectedItems, SelectedItems | SelectedSet]]:
     """Yield the first anchor of each block, the block, and the chosen positives and negatives."""
-    slots = batch.comparison.most if strategy.positives.pairwise else 1
+    slots = batch.adjacency.most if strategy.positives.pairwise else 1
     matrices = slots if strategy.selects_set else 1  # every combination is written out
-    numbers = matrices * len(batch.references) + batch.comparison.most * batch.dimension
+    numbers = matrices * len(batch.references) + batch.adjacency.most * batch.dimension
     for span in batch.blocks(None, numbers):
         block = strategy.block(batch, span)
         selection = strategy.select(block, rng)

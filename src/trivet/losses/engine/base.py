@@ -217,15 +217,15 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         evaluation = LossEvaluation(self, batch, strategy, rng, processes)
         several = batch.compared_with_itself and batch.total > 1
         several = several and indices is None and torch.is_grad_enabled()  # an evaluation takes the batches that come
-        if several and batch.comparison.without_positives:
+        if several and batch.adjacency.without_positives:
             warnings.warn(
-                f"a batch must hold two items that belong together, so that there is a positive: got {batch.total} "
+                f"a batch must contain two items that belong together, so that there is a positive: got {batch.total} "
                 f"of which no two do; {batch.relation.advice}.",
                 stacklevel=2,
             )
-        if several and batch.comparison.without_negatives:
+        if several and batch.adjacency.without_negatives:
             warnings.warn(
-                "a batch must hold two items that do not belong together, so that there is a negative: got "
+                "a batch must contain two items that do not belong together, so that there is a negative: got "
                 f"{batch.total} that all do; {batch.relation.advice}.",
                 stacklevel=2,
             )

@@ -126,7 +126,7 @@ class LossDefinition(ABC):
 
     def numbers(self, batch: Batch) -> int:
         """Return about how many numbers the formula stores for each anchor beside the choice, for a block's size."""
-        slots = batch.comparison.most if self.strategy.positives.pairwise else 1
+        slots = batch.adjacency.most if self.strategy.positives.pairwise else 1
         third = 2 * slots * batch.dimension if self.third_side else 0
         if self.term != "triplet" or self.sums_only or not self.strategy.selects_set:
             return third

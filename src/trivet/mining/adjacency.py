@@ -1,10 +1,9 @@
-"""Which references of a batch belong to an anchor, which do not, and which are neither."""
+"""Adjacency of a batch: which references belong to an anchor, which do not, and which are neither."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,13 +13,11 @@ from trivet.distances import device
 from trivet.mining.label_groups import LabelGroups, Numbers, without
 from trivet.runtime.lazy import lazy
 
-if TYPE_CHECKING:
-    from trivet.mining.relations import Relation
-
-MAX_STORED = 2**24  # bits of a comparison of a whole batch: 16 MiB
+MAX_STORED = 2**24  # entries of the matrices of a whole batch: 16 MiB each
+Compare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
-class Comparison(ABC):
+class Adjacency(ABC):
     """N anchors compared with M references by their numbers; nothing is computed before it is read.
 
     Attributes:
@@ -33,8 +30,8 @@ class Comparison(ABC):
     without_negatives: bool
 
     @abstractmethod
-    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
-        """The comparison of the anchors in `span`, None for all.
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockAdjacency:
+        """The anchors in `span`, None for all.
 
         Args:
             itself: the reference `(B,)` that each anchor is, if it is known to be one and no other.
@@ -45,7 +42,7 @@ class Comparison(ABC):
         """Return which pairs `(T,)` of positions are positives, or else negatives."""
 
 
-class BlockComparison(ABC):
+class BlockAdjacency(ABC):
     """B anchors compared with M references; nothing is computed before it is read.
 
     Attributes:
@@ -58,7 +55,7 @@ class BlockComparison(ABC):
 
     @abstractmethod
     def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
-        """What is no negative: what belongs to the anchor, is ignored, or stands in `further (B, E)`, M for none."""
+        """The references that are no negatives: positives, ignored ones, and those in `further (B, E)`, M for none."""
 
 
 class Exclusion(ABC):
@@ -77,7 +74,7 @@ class Exclusion(ABC):
         """The `values (B, M)` with `by` for all that are no negatives; in place where no gradient is wanted."""
 
 
-class ClassComparison(Comparison):
+class ClassAdjacency(Adjacency):
     """Positives have the anchor's number: they are few, and listed; all others are negatives."""
 
     def __init__(self, labels: Tensor, reference_labels: Tensor) -> None:
@@ -91,7 +88,7 @@ class ClassComparison(Comparison):
 
     @lazy
     def _sizes(self) -> tuple[int, int]:
-        """How many references the smallest and the largest class of an anchor have; with `torch.compile` may have."""
+        """Return how many references the smallest and the largest class of an anchor have, or may have."""
         references = self.reference_labels.shape[0]
         if torch.compiler.is_compiling() or self.labels.shape[0] == 0 or references == 0:
             return -1, references
@@ -99,7 +96,7 @@ class ClassComparison(Comparison):
         return int(least), int(largest)
 
     @lazy
-    def most(self) -> int:  # type: ignore[override]
+    def most(self) -> int:
         return self._sizes[1]
 
     @lazy
@@ -122,7 +119,7 @@ class ClassComparison(Comparison):
             starts, counts = starts[slice(*span)], counts[slice(*span)]
         return self._groups.positions(starts, counts, self.most, even=self.even)
 
-    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockAdjacency:
         return _ClassBlock(self, span, itself)
 
     def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
@@ -130,15 +127,15 @@ class ClassComparison(Comparison):
         return same if positive else ~same
 
 
-class UnlabelledComparison(ClassComparison):
+class UnlabelledAdjacency(ClassAdjacency):
     """Labels that say nothing, so that no pair contradicts them."""
 
     def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
         return torch.ones(anchors.shape[0], dtype=torch.bool, device=anchors.device)
 
 
-class _ClassBlock(BlockComparison):
-    def __init__(self, comparison: ClassComparison, span: tuple[int, int] | None, itself: Tensor | None) -> None:
+class _ClassBlock(BlockAdjacency):
+    def __init__(self, comparison: ClassAdjacency, span: tuple[int, int] | None, itself: Tensor | None) -> None:
         self._comparison, self._span, self._itself = comparison, span, itself
 
     @lazy
@@ -146,7 +143,7 @@ class _ClassBlock(BlockComparison):
         return self._comparison.columns(self._span)
 
     @lazy
-    def positives(self) -> Tensor:  # type: ignore[override]
+    def positives(self) -> Tensor:
         if self._itself is None or self._columns.shape[1] == 0:
             return self._columns
         return without(self._columns, self._itself)
@@ -179,7 +176,7 @@ class _Listed(Exclusion):
         self.columns, self._size, self._filled, self._never_empty = columns, size, filled, never_empty
 
     @lazy
-    def negatives(self) -> Tensor | int:  # type: ignore[override]
+    def negatives(self) -> Tensor | int:
         if self._filled:
             return self._size - self.columns.shape[1]
         return self._size - self._in_use.sum(dim=1, keepdim=True)
@@ -214,11 +211,15 @@ class _Listed(Exclusion):
         return values.scatter(1, index, hidden) if values.requires_grad else values.scatter_(1, index, hidden)
 
 
-class MatrixComparison(Comparison):
-    """Any relation, by matrices of bits: of the whole batch where they are small, otherwise block by block."""
+class MatrixAdjacency(Adjacency):
+    """Any relation, by matrices: of the whole batch where they are small, otherwise block by block.
 
-    def __init__(self, relation: Relation, labels: Tensor, reference_labels: Tensor) -> None:
-        self._relation, self._labels, self._reference_labels = relation, labels, reference_labels
+    Args:
+        compare: gives the positives among labels `(B,)` and `(M,)`, `(B, M)` bool, and what is ignored, or None.
+    """
+
+    def __init__(self, compare: Compare, labels: Tensor, reference_labels: Tensor) -> None:
+        self._compare, self._labels, self._reference_labels = compare, labels, reference_labels
         self._is_stored = labels.shape[0] * reference_labels.shape[0] <= MAX_STORED
 
     def matrices(self, span: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
@@ -228,7 +229,7 @@ class MatrixComparison(Comparison):
         return self._compared(self._labels if span is None else self._labels[slice(*span)])
 
     def _compared(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        positive, ignored = self._relation.compared(labels, self._reference_labels)
+        positive, ignored = self._compare(labels, self._reference_labels)
         return positive, positive if ignored is None else positive | ignored
 
     @lazy
@@ -236,7 +237,7 @@ class MatrixComparison(Comparison):
         return self._compared(self._labels)
 
     @lazy
-    def most(self) -> int:  # type: ignore[override]
+    def most(self) -> int:
         references = self._reference_labels.shape[0]
         if not self._is_stored or self._labels.shape[0] == 0 or references == 0:
             return references
@@ -255,7 +256,7 @@ class MatrixComparison(Comparison):
         neutral = self._all[1] if self._compares_itself else None
         return neutral is not None and bool((~neutral).sum() == (~neutral.diagonal()).sum())
 
-    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockComparison:
+    def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockAdjacency:
         return _MatrixBlock(*self.matrices(span), itself)
 
     def agree(self, anchors: Tensor, references: Tensor, *, positive: bool) -> Tensor:
@@ -269,7 +270,7 @@ class MatrixComparison(Comparison):
         return pairs
 
 
-class _MatrixBlock(BlockComparison):
+class _MatrixBlock(BlockAdjacency):
     def __init__(self, positive: Tensor, neutral: Tensor, itself: Tensor | None) -> None:
         if itself is not None:
             positive = positive.scatter(1, itself[:, None], False)
@@ -314,7 +315,7 @@ class _Masked(Exclusion):
         return self._listed[0]
 
     @lazy
-    def negatives(self) -> Tensor | int:  # type: ignore[override]
+    def negatives(self) -> Tensor | int:
         return self._mask.shape[1] - self._mask.sum(dim=1, keepdim=True)
 
     def hide(self, values: Tensor, by: float) -> Tensor:
@@ -329,9 +330,9 @@ def columns_of(mask: Tensor) -> tuple[Tensor, bool]:
     if mask.is_cpu:
         bits = mask.numpy()
         counts = np.count_nonzero(bits, axis=1)
-        rows, columns = bits.nonzero()
+        rows, entries = bits.nonzero()
         listed = np.full((len(bits), counts.max()), size)
-        listed[rows, np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)] = columns
+        listed[rows, np.arange(len(rows)) - np.repeat(counts.cumsum() - counts, counts)] = entries
         return torch.from_numpy(listed), bool(counts.min() == counts.max())
     counted = mask.sum(dim=1)
     least, most = (int(value) for value in device.read_extremes(counted))
