@@ -29,9 +29,19 @@ def measure(x: Row, y: Row, kind: str) -> float:
     return {"squared_euclidean": squared, "euclidean": math.sqrt(squared), "cosine": squared / 2}[kind]
 
 
+Related = Callable[[int, int], bool | None]
+
+
+def equal_labels(label: int, other: int) -> bool | None:
+    return label == other
+
+
 @dataclass
 class Problem:
-    """Anchors against references; `same(a, j)` tells whether they are the same item."""
+    """Anchors against references; `same(a, j)` tells whether they are the same item.
+
+    `related` tells of two labels whether their items belong together, or do not, or (None) neither.
+    """
 
     anchors: Sequence[Row]
     labels: Sequence[int]
@@ -39,6 +49,7 @@ class Problem:
     reference_labels: Sequence[int]
     same: Callable[[int, int], bool]
     kind: str
+    related: Related = equal_labels
 
     def d(self, a: int, j: int) -> float:
         return measure(self.anchors[a], self.references[j], self.kind)
@@ -47,14 +58,14 @@ class Problem:
         return sum(x * y for x, y in zip(self.anchors[a], self.references[j], strict=True))
 
     def positives(self, a: int) -> list[int]:
-        return [
-            j for j in range(len(self.references)) if self.reference_labels[j] == self.labels[a] and not self.same(a, j)
-        ]
+        return self._with(a, True)
 
     def negatives(self, a: int) -> list[int]:
-        return [
-            j for j in range(len(self.references)) if self.reference_labels[j] != self.labels[a] and not self.same(a, j)
-        ]
+        return self._with(a, False)
+
+    def _with(self, a: int, related: bool) -> list[int]:
+        found = [self.related(self.labels[a], label) for label in self.reference_labels]
+        return [j for j in range(len(self.references)) if found[j] is related and not self.same(a, j)]
 
 
 def batch(rows: Sequence[Row], labels: Sequence[int], kind: str) -> Problem:

@@ -12,8 +12,8 @@ times as many:
     random rules by blocks             15 x  4
 
 Coordinates are quarters, so that ties and duplicates are common and exact, or normal numbers, which never tie. A batch
-is compared with itself, with references or with a memory, items repeat, labels have any integer dtype. Half of the
-batches run with the engine's pieces cut so small that a dozen references fill several of them.
+is compared with itself, with references or with a memory, items repeat, labels have any integer dtype, or in half of the
+batches they are of another relation than classes. Half of the batches run with the engine's pieces cut so small that a dozen references fill several of them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from torch import Tensor
 import trivet
 from trivet.distances import exact_order
 from trivet.losses import set_sums
+from trivet.mining import adjacency
 from trivet.mining import batch as batches_of_rows
 from trivet.mining import distance_block as blocks_of_rows
 from trivet.mining import negatives as negative_rules
@@ -50,6 +51,53 @@ CLASSES = {
     torch.int16: [-(2**15), 2**15 - 1, -1, 0, 300],
     torch.int32: [2**24, 2**24 + 1, -(2**24) - 1, -(2**24), 0],
     torch.int64: [2**53, 2**53 + 1, -(2**62), -(2**62) - 1, 2**24 + 1],
+}
+TAGS = [{"a"}, {"a", "b"}, {"b", "c", "d"}, set(), {"d"}]
+EDGES = {(0, 2), (1, 3), (0, 4), (1, 2)}  # of the contents p, q, x, y, z
+GRADES = [
+    [1.0, 0.75, 0.5, 0.25, 0.0],
+    [0.75, 0.5, 0.0, 0.75, 0.25],
+    [0.5, 0.0, 1.0, 0.5, 0.75],
+    [0.25, 0.75, 0.5, 0.25, 0.0],
+    [0.0, 0.25, 0.75, 0.0, 1.0],
+]
+
+
+def by_tags(least: float) -> reference.Related:
+    def related(label: int, other: int) -> bool | None:
+        shared = len(TAGS[label] & TAGS[other])
+        return (shared / len(TAGS[label] | TAGS[other]) >= least or None) if shared else False
+
+    return related
+
+
+class Years(trivet.Relation):
+    """A relation of one's own: next to each other, or two apart and ignored."""
+
+    def __init__(self) -> None:
+        self.items = torch.arange(5)
+
+    def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return (anchors[:, None] - others).abs() <= 1
+
+    def ignored(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return (anchors[:, None] - others).abs() == 2
+
+
+# A relation of five items, and the same of two of their numbers.
+RELATIONS: dict[str, tuple[trivet.Relation, reference.Related]] = {
+    "any tag": (trivet.Tags(TAGS), by_tags(0.0)),
+    "all tags": (trivet.Tags(TAGS, match="all"), by_tags(1.0)),
+    "half of the tags": (trivet.Tags(TAGS, match=0.5), by_tags(0.5)),
+    "pairs": (
+        trivet.Pairs(["p", "q", "p"], ["x", "y", "z"], listed=[(1, 0)]),
+        lambda u, v: None if (u < 2) == (v < 2) else (min(u, v), max(u, v)) in EDGES,
+    ),
+    "grades": (
+        trivet.Grades(GRADES, positive=0.75, negative=0.5),
+        lambda u, v: True if GRADES[u][v] >= 0.75 else None if GRADES[u][v] >= 0.5 else False,
+    ),
+    "own": (Years(), lambda u, v: True if abs(u - v) <= 1 else None if abs(u - v) == 2 else False),
 }
 HALVES = [list(signs) for signs in itertools.product([-0.5, 0.5], repeat=4)]
 
@@ -79,6 +127,7 @@ class Sample:
     exact: bool
     itself: bool
     small_pieces: bool
+    relation: str | None = None
 
     def problem(self, kind: str) -> Problem:
         own = self.references is None
@@ -92,7 +141,8 @@ class Sample:
             return ids is not None and ids[a] == reference_ids[j]
 
         reference_labels = self.labels if own else self.reference_labels
-        return Problem(rows, self.labels, others, reference_labels, same, kind)
+        related = RELATIONS[self.relation][1] if self.relation else reference.equal_labels
+        return Problem(rows, self.labels, others, reference_labels, same, kind, related)
 
     def items(self) -> tuple[list[int] | None, list[int] | None]:
         """The items of anchors and references; None where no anchor is among the references."""
@@ -109,7 +159,9 @@ class Sample:
         def rows(values: list[list[float]]) -> Tensor:
             return torch.tensor(values, dtype=dtype).reshape(-1, self.dimension)
 
-        def labels(values: list[int]) -> Tensor:
+        def labels(values: list[int]) -> Tensor | trivet.Relation:
+            if self.relation:
+                return RELATIONS[self.relation][0].with_items(torch.tensor(values, dtype=torch.int64))
             return torch.tensor([self.classes[value] for value in values], dtype=self.dtype)
 
         found = {"embeddings": rows(self.rows), "labels": labels(self.labels)}
@@ -141,6 +193,7 @@ def samples(
         numbered: labels count from 0, for losses with a parameter per class.
         ids: always with ids.
     """
+    by = None if numbered else draw(st.sampled_from([None] * len(RELATIONS) + list(RELATIONS)))
     size, others = draw(st.integers(0, 12)), draw(st.integers(0, 12))
     relation = draw(st.sampled_from(["own", "items"] if ids else ["own", "own", "items", "references", "itself"]))
     with_references = relation == "references" or (relation == "items" and draw(st.booleans()))
@@ -188,6 +241,7 @@ def samples(
         exact=exact,
         itself=itself,
         small_pieces=draw(st.booleans()),
+        relation=by,
     )
 
 
@@ -200,6 +254,7 @@ def pieces(small: bool) -> Iterator[None]:
             patch.setattr(negative_rules, "MOST_COUNTED", 1)
             patch.setattr(set_sums, "MOST_COUNTED", 1)
             patch.setattr(batches_of_rows, "NUMBERS_PER_BLOCK", 60)
+            patch.setattr(adjacency, "MAX_STORED", 0)
             patch.setattr(blocks_of_rows, "MAX_EXACT", 0)
         yield
 

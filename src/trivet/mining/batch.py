@@ -11,7 +11,7 @@ from torch import Tensor
 from trivet.distances import Products, RowNorms, check_dense, check_embeddings, device, unit_rows_of
 from trivet.mining.adjacency import Adjacency
 from trivet.mining.label_groups import LabelGroups
-from trivet.mining.relations import Classes, Relation, Unlabelled
+from trivet.mining.relations import Classes, Relation
 from trivet.runtime.arrays import how_to_number, how_to_tensor
 from trivet.runtime.lazy import lazy
 
@@ -157,7 +157,6 @@ def check_batch(
     compared with itself, and without `ids` an item is the same as another only if it is the same row.
 
     Args:
-        labels, reference_labels: None, both, where nothing is known, and every other row is a negative.
         with_batch: whether the batch itself stands before the references.
         normalize: divide rows by their norm.
         unit_rows_for: the strategy that needs unit rows, checked unless `normalize` is set.
@@ -169,11 +168,6 @@ def check_batch(
     original = embeddings
     embeddings, norms = _rows(embeddings, "embeddings", pairs)
     reference_norms = norms
-    if labels is None:
-        labels = Unlabelled(torch.arange(len(embeddings), device=embeddings.device))
-        if references is not None and reference_labels is None:
-            numbers = torch.arange(len(references), device=embeddings.device)
-            reference_labels = Unlabelled(len(embeddings) + numbers)
     relation = _relation(labels, "labels", embeddings)
     _check_both(references=references, reference_labels=reference_labels)
     is_self_compared, reference_numbers = references is None, relation.items
@@ -264,7 +258,7 @@ def _rows(embeddings: Tensor, name: str, pairs: int) -> tuple[Tensor, RowNorms]:
     return embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float(), norms
 
 
-def _relation(labels: Labels, name: str, embeddings: Tensor) -> Relation:
+def _relation(labels: Labels | None, name: str, embeddings: Tensor) -> Relation:
     count = embeddings.shape[0]
     if not isinstance(labels, Relation):
         return Classes(_integers(labels, name, count))

@@ -155,7 +155,15 @@ class Classes(Relation):
 
 
 class Unlabelled(Classes):
-    """Items of which nothing is known, as where indices alone say what is compared: each is a class of its own."""
+    """Items of which nothing is known, as where indices alone say what is compared: each is a class of its own.
+
+    Args:
+        count: N.
+        first: the number of the first.
+    """
+
+    def __init__(self, count: int, first: int = 0) -> None:
+        super().__init__(first + torch.arange(count))
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         return UnlabelledAdjacency(items, others)

@@ -24,6 +24,7 @@ from trivet.mining.gather import Processes, gather_batch, references_as_anchors,
 from trivet.mining.index_tuples import IndexTuples, check_disjoint, check_index_tuples, disjoint_tuples
 from trivet.mining.negatives import negative_selector
 from trivet.mining.positives import positive_selector
+from trivet.mining.relations import Unlabelled
 from trivet.mining.strategy import Strategy
 from trivet.runtime.arguments import check_at_least, check_name, check_options
 
@@ -149,21 +150,21 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         def checked() -> Batch:
             if gather and indices is not None:
                 raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
-            if labels is None and indices is None:
-                raise ValueError(
-                    "labels must be given, or indices of what to compare: got neither; pass integers (N,), or a "
-                    "relation such as trivet.Tags or trivet.Pairs."
-                )
             if gather and references is embeddings:
                 raise ValueError(
                     "references must be the same on every process: got the embeddings themselves with gather; leave "
                     "them out, because the rows of all processes are compared anyway."
                 )
+            known, known_of_references = labels, reference_labels
+            if labels is None and indices is not None:  # which say all
+                known = Unlabelled(len(embeddings))
+                if references is not None and reference_labels is None:
+                    known_of_references = Unlabelled(len(references), first=len(embeddings))
             batch = check_batch(
                 embeddings,
-                labels,
+                known,
                 references=references,
-                reference_labels=reference_labels,
+                reference_labels=known_of_references,
                 ids=ids,
                 reference_ids=reference_ids,
                 with_batch=with_batch and not gather,
