@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 Row = Sequence[float]
@@ -438,10 +438,7 @@ def disjoint_triplets(
     for a in order:
         if ids is not None and ids[a] in items:
             continue
-        rest = Problem(
-            problem.anchors, problem.labels, problem.references, problem.reference_labels, used, problem.kind
-        )
-        for p, n in tuples_of(rest, a, positives, negatives)[:1]:
+        for p, n in tuples_of(replace(problem, same=used), a, positives, negatives)[:1]:
             found.append((a, p, n))
             taken |= {p, n}
             if ids is not None and reference_ids is not None:

@@ -12,8 +12,9 @@ times as many:
     random rules by blocks             15 x  4
 
 Coordinates are quarters, so that ties and duplicates are common and exact, or normal numbers, which never tie. A batch
-is compared with itself, with references or with a memory, items repeat, labels have any integer dtype, or in half of the
-batches they are of another relation than classes. Half of the batches run with the engine's pieces cut so small that a dozen references fill several of them.
+is compared with itself, with references or with a memory, items repeat, labels have any integer dtype, and in half of
+the batches they are of another relation than classes. Half of the batches run with the engine's pieces cut so small
+that a dozen references fill several of them.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def _relation(labels: Labels | None, name: str, embeddings: Tensor) -> Relation:
     return labels if labels.items.device == embeddings.device else labels.to(embeddings.device)
 
 
-def _integers(values: Tensor, name: str, length: int) -> Tensor:
+def _integers(values: Tensor | None, name: str, length: int) -> Tensor:
     if not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "iu":
         raise ValueError(f"{name} must be a tensor: got {type(values).__name__}; {how_to_tensor(values, name)}.")
     if isinstance(values, Tensor):
