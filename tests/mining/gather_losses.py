@@ -97,6 +97,26 @@ class Case:
         return self.normal(5, 4, seed=self.seed + 100), torch.tensor([0, 1, 2, 0, 7]), torch.tensor([0, 40, 41, 1, 42])
 
 
+TAGS = trivet.Tags([["a"], ["a", "b"], ["b", "c", "d"], [], ["d"]], match=0.5)
+GRADES = trivet.Grades([[abs(4 - abs(u - v)) / 4 for u in range(5)] for v in range(5)], positive=0.75, negative=0.5)
+
+
+@dataclass(frozen=True)
+class Related(Case):
+    """A batch of another relation than classes."""
+
+    relation: trivet.Relation = TAGS
+
+    @property
+    def labels(self) -> trivet.Relation:
+        return self.relation[super().labels % CLASSES]
+
+    @property
+    def others(self) -> tuple[Tensor, trivet.Relation, Tensor]:
+        rows, labels, items = super().others
+        return rows, self.relation[labels % CLASSES], items
+
+
 class Outcome(NamedTuple):
     """What a loss gave: its value, the gradients, the record of the step and the key of the next one."""
 
@@ -334,6 +354,27 @@ class OfThree(Case):
     @property
     def labels(self) -> Tensor:
         return super().labels % 3
+
+
+@check
+def other_relations_than_classes(crew: Crew) -> None:
+    for place, options in enumerate([*STRATEGIES[::4], *RANDOM[::6]]):
+        relation, further = (TAGS, GRADES)[place % 2], bool(place // 2 % 2)
+        case = Related(COUNTS[: crew.size], ids=further, references=further, block_size=3, relation=relation)
+        compare(crew, (triplet, contrastive)[place % 2], [(options, case)])
+    compare(crew, proxy_anchor_of_tags, [({}, Related(COUNTS[: crew.size]))])
+
+
+def proxy_anchor_of_tags(**options: Any) -> trivet.ProxyAnchorLoss:
+    return trivet.ProxyAnchorLoss(4, 4, **{**options, "generator": torch.Generator().manual_seed(SEED)})
+
+
+@check
+def different_relations_are_an_error_everywhere(crew: Crew) -> None:
+    case = Related(COUNTS[: crew.size], relation=TAGS if crew.rank else GRADES)
+    text = message(lambda: triplet()(**plain(case, crew.span(case.counts)), gather=crew.group))
+    assert "every process must pass labels by the same relation: got one of signature" in text, text
+    compare(crew, triplet, [(STRATEGIES[0], Related(COUNTS[: crew.size]))])
 
 
 class HardestProxy(trivet.ProxyAnchorLoss):
@@ -615,6 +656,7 @@ class Memories:
     crew: Crew
     size: int = 17
     dtype: torch.dtype = torch.float32
+    relation: trivet.Relation | None = None
     one: CrossBatchMemory = field(init=False)
     many: CrossBatchMemory = field(init=False)
 
@@ -625,7 +667,8 @@ class Memories:
         """The batch of a step, and which rows of it are those of this process; items come again and again."""
         case = Case([COUNTS[(rank + step) % 4] for rank in range(self.crew.size)], dtype, seed=step)
         items = torch.randint(30, (case.size,), generator=torch.Generator().manual_seed(step))
-        return (case.embeddings, items % CLASSES, items), self.crew.span(case.counts)
+        labels = items % CLASSES if self.relation is None else self.relation[items % CLASSES]
+        return (case.embeddings, labels, items), self.crew.span(case.counts)
 
     def same(self) -> bool:
         """Whether both hold the same, bit for bit; then all processes do, as the first is the same on each."""
@@ -635,14 +678,16 @@ class Memories:
 
 @check
 def memory_is_that_of_one_process(crew: Crew) -> None:
-    for options, block_size, dtype in (
-        ({"positives": "hard", "negatives": "hard"}, None, torch.float64),
-        ({"positives": "all", "negatives": "all"}, 3, torch.float32),
-        ({"positives": "random", "negatives": "distance-weighted"}, 3, torch.float64),
+    for options, block_size, dtype, relation in (
+        ({"positives": "hard", "negatives": "hard"}, None, torch.float64, None),
+        ({"positives": "all", "negatives": "all"}, 3, torch.float32, None),
+        ({"positives": "random", "negatives": "distance-weighted"}, 3, torch.float64, None),
+        ({"positives": "hard", "negatives": "semihard"}, 3, torch.float64, TAGS),
     ):
-        memories = Memories(crew)
+        memories = Memories(crew, relation=relation)
+        make = margin_per_class if relation is None else margin
         one, other = (
-            margin_per_class(**options, block_size=block_size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+            make(**options, block_size=block_size, generator=torch.Generator().manual_seed(seed)).to(dtype)
             for seed in (SEED, SEED + crew.rank)
         )
         for step in range(5):

@@ -178,7 +178,8 @@ class CrossBatchMemory(nn.Module):
             kind = self.stored_embeddings.dtype
             if kind != batch.embeddings.dtype:
                 check_embeddings(batch.embeddings.to(kind), name=f"embeddings as {kind}")
-            return LocalBatch(batch.embeddings, batch.labels, batch.ids, seeds=(0, 0))
+            signature = batch.relation.signature
+            return LocalBatch(batch.embeddings, batch.labels, batch.ids, seeds=(0, 0), signature=signature)
 
         if not gather:
             return checked()
