@@ -232,6 +232,7 @@ def messages() -> list[tuple[Path, str]]:
 
 ELSEWHERE = {  # what a message calls -> the test that does it, or why none can
     "NAME": "tests/datasets/test_custom.py::test_in_python",
+    **dict.fromkeys(("arange", "split"), "tests/mining/test_relations.py::test_advice_for_a_matrix_of_tags_works"),
     "LossTrainerCallback": "tests/integrations/test_loss_in_trainer.py::test_an_optimiser_that_is_there_is_said",
     "add_to": "tests/integrations/test_loss_in_trainer.py::test_an_optimiser_that_is_there_is_said",
     "optimizer_groups": "tests/losses/test_proxies.py::test_the_proxies_learn",

@@ -44,6 +44,12 @@ class ProxyNCALoss(ProxyLoss):
     distance: Distance = field(default="squared_euclidean", init=False)
 
     def formula(self, block: BlockView) -> LossTerms:
-        """scale D(x, p_y) + log sum_z exp(-scale D(x, p_z)); it may be negative, so all terms count as active."""
+        """scale D(x, p_y) + log sum_z exp(-scale D(x, p_z)); it may be negative, so all terms count as active.
+
+        An item with all tags has no proxy z, and no term.
+        """
         values = self.scale * block.to_positive + log_sum_exp(block.to_negative, -self.scale)[:, None]
-        return LossTerms(values, block.positive_chosen, active=block.positive_chosen, all_chosen=block.all_chosen)
+        chosen, opposed = block.positive_chosen, block.opposed
+        every = block.all_chosen and opposed is True
+        chosen = chosen if opposed is True else chosen & opposed
+        return LossTerms(values, chosen, active=chosen, all_chosen=every)
