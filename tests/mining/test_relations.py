@@ -25,7 +25,9 @@ ROWS = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 
 def compared(relation: Relation) -> list[list[bool | None]]:
     """What each item is to each: True, False or (None) neither."""
-    positive, ignored = relation.compared(relation.items, relation.items)
+    positive, neutral = relation.compared(relation.items, relation.items)
+    ignored = relation.ignored(relation.items, relation.items)
+    assert torch.equal(neutral, positive if ignored is None else positive | ignored)
     rows = positive.tolist() if ignored is None else [
         [None if skip else match for match, skip in zip(*row, strict=True)]
         for row in zip(positive.tolist(), ignored.tolist(), strict=True)

@@ -67,9 +67,10 @@ class Relation(ABC):
         """Grades `(B, M)` float64 of how much each belongs to each; by default 1 for positives, else 0."""
         return self.positive(anchors, others).double()
 
-    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
-        """`positive` and `ignored` together."""
-        return self.positive(anchors, others), self.ignored(anchors, others)
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which are positives, and which are no negatives: positives or ignored, `(B, M)` bool each."""
+        positive, ignored = self.positive(anchors, others), self.ignored(anchors, others)
+        return positive, positive if ignored is None else positive | ignored
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         """The comparison of the items of a batch with its references."""
@@ -179,22 +180,29 @@ class _Carried(Relation):
     incidence: sparse.csr_array
 
     def _carry(self, incidence: sparse.csr_array) -> None:
-        self.incidence = incidence
+        most = np.diff(incidence.indptr).max(initial=0)  # counts of what is shared are bytes where that is enough
+        self.incidence = incidence.astype(np.uint8 if most < 2**8 else np.int32)
         self.signature = _signature(*_arrays(incidence))
 
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return self.compared(anchors, others)[0]
 
     def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
-        return self.compared(anchors, others)[1]
+        positive, neutral = self.compared(anchors, others)
+        return neutral & ~positive
 
     def rows(self, items: Tensor) -> sparse.csr_array:
         """Rows `(B, T)` of the incidence, of these items."""
         return self.incidence[items.cpu().numpy()]
 
     def shared(self, anchors: Tensor, others: Tensor) -> Tensor:
-        """Return how many things each two items share, `(B, M)` float32."""
-        return torch.from_numpy((self.rows(anchors) @ self.rows(others).T).toarray()).to(anchors.device)
+        """Return how many things each two items share, `(B, M)` uint8 or int32."""
+        rows = self.rows(anchors)
+        carried = np.unique(rows.indices)
+        of_others = np.ascontiguousarray(
+            self.rows(others)[:, carried].toarray().T
+        )  # a sparse one takes five times as long
+        return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
 
 
 class Tags(_Carried):
@@ -229,24 +237,39 @@ class Tags(_Carried):
             raise ValueError(f"match must be 'any', 'all' or a Jaccard index in (0, 1]: got {match!r}.")
         self.match = match
         matrix, self.names = _incidence(tags)
-        self._carry(sparse.vstack([matrix, sparse.eye_array(matrix.shape[1], dtype=np.float32)], format="csr"))
+        self._carry(sparse.vstack([matrix, sparse.eye_array(matrix.shape[1], dtype=np.uint8)], format="csr"))
         self.items = torch.arange(matrix.shape[0])  # the numbers after these carry one tag each
 
-    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         shared = self.shared(anchors, others)
         shares = shared > 0
         if self.match == "any":
-            return shares, None
-        positive = self._jaccard(shared, anchors, others) >= (1.0 if self.match == "all" else self.match)
-        return positive, shares & ~positive
+            return shares, shares
+        first, second = self._sizes(anchors), self._sizes(others)
+        least, sizes = self._least_shared(first, second).to(shared.dtype), first.unique().tolist()
+        if len(sizes) == 1:
+            return shared >= least[sizes[0] + second], shares
+        positive = torch.empty_like(shares)
+        for size in sizes:  # mostly few
+            rows = first == size
+            positive[rows] = shared[rows] >= least[size + second]
+        return positive, shares
+
+    def _least_shared(self, first: Tensor, second: Tensor) -> Tensor:
+        """The least number of shared tags that a positive needs, by how many tags two items have in all."""
+        index = 1.0 if self.match == "all" else float(self.match)
+        most = sum(int(sizes.amax()) for sizes in (first, second) if len(sizes))
+        total = torch.arange(most + 1, device=first.device, dtype=torch.float64)
+        least = (total * index / (1 + index)).floor()  # or the next, as a quotient of whole numbers decides
+        return least + (least / (total - least).clamp_min(1) < index)
 
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """The Jaccard index of the tags of each two items, `(B, M)` float64; 0 where neither has any."""
-        return self._jaccard(self.shared(anchors, others), anchors, others)
+        shared = self.shared(anchors, others).double()
+        return shared / (self._sizes(anchors)[:, None] + self._sizes(others) - shared).clamp_min(1)
 
-    def _jaccard(self, shared: Tensor, anchors: Tensor, others: Tensor) -> Tensor:
-        counts = torch.from_numpy(np.diff(self.incidence.indptr).astype(np.float64)).to(anchors.device)
-        return shared / (counts[anchors][:, None] + counts[others] - shared).clamp_min(1)
+    def _sizes(self, items: Tensor) -> Tensor:
+        return torch.from_numpy(np.diff(self.rows(items).indptr)).to(items.device)
 
     def numbers(self, items: Tensor) -> Tensor:
         return torch.from_numpy(self.rows(items).indices).to(items.device, torch.int64)
@@ -319,7 +342,7 @@ class Pairs(_Carried):
         ends = np.stack([sides[0][rows[:, 0]], sides[1][rows[:, 1]] + contents[0]], axis=1)
         ends = np.unique(ends, axis=0)
         offsets = np.repeat(np.arange(len(ends)), 2)
-        carried = np.ones(ends.size, dtype=np.float32)
+        carried = np.ones(ends.size, dtype=np.uint8)
         self._carry(sparse.csr_array((carried, (ends.ravel(), offsets)), shape=(sum(contents), len(ends))))
         self.first_of_right = contents[0]
         self.items = torch.from_numpy(np.concatenate([sides[0], sides[1] + contents[0]]))
@@ -332,12 +355,12 @@ class Pairs(_Carried):
     def right(self) -> Self:
         return self.with_items(self.items[self.items >= self.first_of_right])
 
-    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         within = (anchors < self.first_of_right)[:, None] == (others < self.first_of_right)
         positive = self.shared(anchors, others) > 0
         if not within.any():
-            return positive, None
-        return positive & ~within, within
+            return positive, positive
+        return positive & ~within, positive | within
 
 
 class Grades(Relation):
@@ -412,18 +435,16 @@ class Grades(Relation):
         """The grades `(B, M)` float64; NaN within a side."""
         return self.grade(anchors, others).double()
 
-    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         grades = self.relevance(anchors, others)
-        positive = grades >= self.least_positive
-        if self.least_ignored == self.least_positive and not self.first_of_right:
-            return positive, None
-        return positive, ~(positive | (grades < self.least_ignored))
+        return grades >= self.least_positive, ~(grades < self.least_ignored)  # within a side there is none
 
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return self.compared(anchors, others)[0]
 
     def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
-        return self.compared(anchors, others)[1]
+        positive, neutral = self.compared(anchors, others)
+        return neutral & ~positive
 
 
 def _arrays(matrix: Tensor | sparse.csr_array) -> tuple[npt.NDArray[Any], ...]:
@@ -441,7 +462,7 @@ def _signature(*arrays: npt.NDArray[Any]) -> int:
 
 
 def _incidence(tags: Any) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
-    """Incidence `(N, T)` float32 of items and tags, and the tags."""
+    """Incidence `(N, T)` of items and tags, and the tags."""
     if isinstance(tags, Tensor):
         coordinates: Tensor = tags.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         tags = sparse.coo_array((coordinates.values().numpy(), coordinates.indices().numpy()), shape=tuple(tags.shape))
@@ -455,13 +476,13 @@ def _incidence(tags: Any) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
     odd = matrix.data[matrix.data != 1]
     if len(odd):
         raise ValueError(f"tags must be a matrix of 0 and 1: got {odd[0]}; compare it with a limit, as tags > 0.5.")
-    return matrix.astype(np.float32), np.arange(matrix.shape[1])
+    return matrix.astype(np.uint8), np.arange(matrix.shape[1])
 
 
 def _incidence_of_lists(lists: list[set[Any]]) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
     names, numbers = np.unique(np.array([tag for of_item in lists for tag in of_item]), return_inverse=True)
     rows = np.repeat(np.arange(len(lists)), [len(of_item) for of_item in lists])
-    carried = np.ones(len(rows), dtype=np.float32)
+    carried = np.ones(len(rows), dtype=np.uint8)
     return sparse.csr_array((carried, (rows, numbers.astype(np.int64))), shape=(len(lists), len(names))), names
 
 
