@@ -538,7 +538,7 @@ def _of_matrix(matrix: Tensor | sparse.csr_array) -> Grade:
 
 
 def _of_sides(matrix: Tensor | sparse.csr_array) -> Grade:
-    """Of the rows, numbered first, and the columns after them; NaN within a side."""
+    """Grades of the rows, numbered first, and the columns after them; NaN within a side."""
     rows, grade = matrix.shape[0], _of_matrix(matrix)
 
     def of_sides(anchors: Tensor, others: Tensor) -> Tensor:
