@@ -246,7 +246,7 @@ class Tags(_Carried):
         if self.match == "any":
             return shares, shares
         first, second = self._sizes(anchors), self._sizes(others)
-        least, sizes = self._least_shared(first, second).to(shared.dtype), first.unique().tolist()
+        least, sizes = self._least_shared(first, second).to(shared.dtype), np.unique(first.cpu().numpy()).tolist()
         if len(sizes) == 1:
             return shared >= least[sizes[0] + second], shares
         positive = torch.empty_like(shares)
