@@ -135,12 +135,13 @@ class UnlabelledAdjacency(ClassAdjacency):
 
 
 class _ClassBlock(BlockAdjacency):
-    def __init__(self, comparison: ClassAdjacency, span: tuple[int, int] | None, itself: Tensor | None) -> None:
-        self._comparison, self._span, self._itself = comparison, span, itself
+    def __init__(self, adjacency: ClassAdjacency, span: tuple[int, int] | None, itself: Tensor | None) -> None:
+        self._adjacency, self._span, self._itself = adjacency, span, itself
+        self.all_filled = adjacency.even
 
     @lazy
     def _columns(self) -> Tensor:
-        return self._comparison.columns(self._span)
+        return self._adjacency.columns(self._span)
 
     @lazy
     def positives(self) -> Tensor:
@@ -148,17 +149,13 @@ class _ClassBlock(BlockAdjacency):
             return self._columns
         return without(self._columns, self._itself)
 
-    @property
-    def all_filled(self) -> bool:  # type: ignore[override]
-        return self._comparison.even
-
     def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
-        size, sources = self._comparison.reference_labels.shape[0], [self._columns]
+        size, sources = self._adjacency.reference_labels.shape[0], [self._columns]
         if further:
-            labels = self._comparison.labels
+            labels = self._adjacency.labels
             labels = (labels if self._span is None else labels[slice(*self._span)])[:, None]
             for columns in further:  # those of the class are listed
-                other = self._comparison.reference_labels[columns.clamp_max(size - 1)] != labels
+                other = self._adjacency.reference_labels[columns.clamp_max(size - 1)] != labels
                 sources.append(columns.where(other, size))
         columns = sources[0] if len(sources) == 1 else torch.cat(sources, dim=1).sort(dim=1).values
         return _Listed(columns, size, filled=self.all_filled and not further, never_empty=self._itself is not None)

@@ -117,7 +117,7 @@ class BlockLabels:
         count = self.negative_count
         return torch.full_like(self.labels, count)[:, None] if isinstance(count, int) else count
 
-    @property
+    @lazy
     def negative_count(self) -> Tensor | int:
         """The same as one number where it is known that all anchors have as many."""
         return self.excluded.negatives
