@@ -18,8 +18,9 @@ from tests.nightly import sampled
 from trivet.metrics import positive_ranks, retrieve
 from trivet.metrics.points import Points, twins
 from trivet.metrics.positive_ranks import ExactSearch, PositiveRanks
-from trivet.metrics.protocols import LevelClasses, RetrievalTask
-from trivet.metrics.tie_expectations import chance_of, measures_of
+from trivet.metrics.protocols import RetrievalTask
+from trivet.metrics.relation_levels import LevelClasses
+from trivet.metrics.tie_expectations import measures_of
 
 NAMES = (
     "recall@1", "recall@3", "precision@1", "precision@3", "r-precision", "map@r", "map",
@@ -49,11 +50,13 @@ def orders(distances: dict[int, Fraction]) -> Iterator[list[int]]:
         yield [j for part in parts for j in part]
 
 
-def of_order(found: Sequence[bool]) -> list[Fraction | float]:
-    """The measures of one query from the relevance of what it retrieves, nearest first."""
+def of_order(relevance: Sequence[int]) -> list[Fraction | float]:
+    """The measures of one query from the relevance of what it retrieves, nearest first; only ndcg knows grades."""
+    found = [grade > 0 for grade in relevance]
     total = sum(found)
     discounts = [1 / math.log2(rank + 2) for rank in range(len(found))]
-    gains = [discount * hit for discount, hit in zip(discounts, found, strict=True)]
+    gains = [discount * grade for discount, grade in zip(discounts, relevance, strict=True)]
+    best = [discount * grade for discount, grade in zip(discounts, sorted(relevance, reverse=True), strict=True)]
     precisions = [Fraction(sum(found[: rank + 1]), rank + 1) if hit else Fraction(0) for rank, hit in enumerate(found)]
     return [
         Fraction(any(found[:1])),
@@ -65,8 +68,8 @@ def of_order(found: Sequence[bool]) -> list[Fraction | float]:
         sum(precisions, start=Fraction(0)) / total,
         Fraction(sum(found[:3]), total),
         sum(precisions[:3], start=Fraction(0)) / min(3, total),
-        math.fsum(gains[:3]) / math.fsum(discounts[: min(3, total)]),
-        math.fsum(gains) / math.fsum(discounts[:total]),
+        math.fsum(gains[:3]) / math.fsum(best[:3]),
+        math.fsum(gains) / math.fsum(best),
         Fraction(1, found.index(True) + 1),
     ]
 
@@ -74,18 +77,24 @@ def of_order(found: Sequence[bool]) -> list[Fraction | float]:
 def definition(
     queries: Sequence[tuple[int, int]],
     gallery: Sequence[tuple[int, int]],
-    relevant: Callable[[int, int], bool],
+    relevance: Callable[[int, int], int],
     allowed: Callable[[int, int], bool],
 ) -> list[list[float]]:
+    """Each measure of each query: its mean over all orders of tied items.
+
+    Args:
+        relevance: of an item for a query, 0 of what is no positive.
+        allowed: whether a query may retrieve an item.
+    """
     rows = []
     for q, point in enumerate(queries):
         squares = {
             j: Fraction((point[0] - x) ** 2 + (point[1] - y) ** 2) for j, (x, y) in enumerate(gallery) if allowed(q, j)
         }
-        if not any(relevant(q, j) for j in squares):
+        if not any(relevance(q, j) for j in squares):
             rows.append([math.nan] * len(NAMES))
             continue
-        each = [of_order([relevant(q, j) for j in order]) for order in orders(squares)]
+        each = [of_order([relevance(q, j) for j in order]) for order in orders(squares)]
         rows.append([float(sum(column, start=Fraction(0)) / len(each)) for column in zip(*each, strict=True)])
     return rows
 
@@ -301,12 +310,12 @@ def test_means_over_tied_places_far_down_keep_their_digits(nearer: int, tied: in
 def test_chance_is_what_equal_distances_give() -> None:
     for retrievable, positives in ((5, 1), (9, 4), (30, 29), (6, 6)):
         labels = np.concatenate([np.zeros(positives + 1, int), np.arange(1, retrievable - positives + 1)])
-        found = retrieve(np.zeros((len(labels), 2)), labels, measures=NAMES)
-        chance = chance_of(retrievable, positives, NAMES)
-        np.testing.assert_allclose(chance, np.broadcast_to(found.values[0], chance.shape), rtol=1e-12)
-        assert chance[-2] < 1 or positives == retrievable  # average precision
-        assert chance[2].item() == pytest.approx(positives / retrievable)
-        assert chance[4].item() == pytest.approx(positives / retrievable)
+        alike = retrieve(np.zeros((len(labels), 2)), labels, measures=NAMES, without_positive="drop")
+        spread = retrieve(np.arange(len(labels))[:, None] / 7, labels, measures=NAMES, without_positive="drop")
+        assert spread.chance == pytest.approx(alike.mean(), rel=1e-12)
+        assert spread.chance["map"] < 1 or positives == retrievable
+        assert spread.chance["precision@1"] == pytest.approx(positives / retrievable)
+        assert spread.chance["r-precision"] == pytest.approx(positives / retrievable)
 
 
 def test_levels_of_very_different_sizes_and_a_class_that_is_not_in_the_gallery() -> None:

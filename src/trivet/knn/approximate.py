@@ -13,9 +13,11 @@ from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
 from trivet.metrics.points import Metric, spans
 from trivet.metrics.positive_ranks import PositiveRanks
-from trivet.metrics.protocols import LevelClasses, RetrievalTask, retrieval_task
+from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.metrics.relation_levels import LevelClasses
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
-from trivet.metrics.tie_expectations import FULL_RANKING, check_measures, measures_of
+from trivet.metrics.tie_expectations import FULL_RANKING, chance_of, check_measures, measures_of
+from trivet.mining.relations import Relation
 from trivet.runtime.progress import steps
 
 LONGEST = 2048  # neighbours listed for a query
@@ -66,6 +68,9 @@ def retrieve_approximately(
         ValueError: as `retrieve_levels`; or if a measure needs every rank, or more than 2048 neighbours of a query.
     """
     names = check_measures(measures)
+    other = [type(values).__name__ for values in labels.values() if isinstance(values, Relation)]
+    if other:
+        raise ValueError(f"labels must be classes for an approximate search: got {other[0]}; use retrieve.")
     ranked = [name for name in names if name in FULL_RANKING]
     if ranked:
         raise ValueError(f"{ranked[0]} needs the rank of every positive: got an approximate search; leave it out.")
@@ -83,19 +88,19 @@ def retrieve_approximately(
             "smaller K, or leave out r-precision and map@r, which need as many neighbours as a class has items."
         )
     index = build_index(task.gallery.embeddings, distance=distance, kind=kind, seed=seed)
-    values = torch.zeros(len(labels), len(task.queries), len(names), dtype=torch.float64)
-    counts = torch.zeros(2, len(labels), len(task.queries), dtype=torch.int64)
+    values = torch.zeros(2, len(labels), len(task.queries), len(names), dtype=torch.float64)
+    positives = torch.zeros(len(labels), len(task.queries), dtype=torch.int64)
     for start, stop in steps(list(spans(len(task.queries), QUERIES)), "queries, in blocks"):
         block = torch.arange(start, stop)
         without = None if task.self_rows is None else task.self_rows[block].numpy()
         listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
         for number, level_classes in enumerate(task.levels):
-            hits, positives, left_out = _hits(task, level_classes, block, torch.from_numpy(listed_rows))
-            retrievable = len(task.gallery) - left_out
-            values[number, block] = measures_of(_ranks(hits, positives, retrievable), names)
-            counts[0, number, block], counts[1, number, block] = positives, retrievable
+            hits, count, left_out = _hits(task, level_classes, block, torch.from_numpy(listed_rows))
+            ranks = _ranks(hits, count, len(task.gallery) - left_out)
+            values[:, number, block] = torch.stack([measures_of(ranks, names), chance_of(ranks, names)])
+            positives[number, block] = count
     levels = {
-        level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
+        level: to_retrieval(names, values[:, i], positives[i], task, i, without_positive)
         for i, level in enumerate(labels)
     }
     return ApproximateRetrieval(levels, index.info, listed)
@@ -106,17 +111,14 @@ def _hits(task: RetrievalTask, level: LevelClasses, block: Tensor, nearest: Tens
 
     The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
     """
-    classes = level.queries[block]
-    sizes = level.counts[classes]
-    rows = torch.arange(len(block)).repeat_interleave(sizes)
-    members = level.members(classes, sizes)
-    allowed = task.allows(block[rows], members)
-    positives = torch.bincount(rows[allowed], minlength=len(block))
+    related = level.related(block, None)
+    allowed = task.allows(block[related.rows], related.columns)
+    positives = torch.bincount(related.rows[allowed], minlength=len(block))
     there = nearest >= 0
-    relevant = there & (level.gallery[nearest.clamp_min(0)] == classes[:, None])
+    relevant = there & (level.gallery[nearest.clamp_min(0)] == level.queries[block][:, None])
     valid = there & ~(relevant & ~task.allows(block[:, None], nearest.clamp_min(0)))
     order = torch.argsort((~valid).byte(), dim=1, stable=True)
-    return (relevant & valid).gather(1, order), positives, sizes - positives
+    return (relevant & valid).gather(1, order), positives, related.sizes - positives
 
 
 def _ranks(hits: Tensor, positives: Tensor, retrievable: Tensor) -> PositiveRanks:

@@ -219,7 +219,7 @@ def variance_of_mean(values: Floats, classes: Integers, *, over: Over, average: 
     else:
         shares = totals(shares - weights[:, None] * shares.sum(axis=0), numbers, count)
         degrees, strata = class_degrees(count), np.zeros(count, np.int64)
-    if (units if over == "queries" else count) < 2:
+    if degrees <= 0:  # of no class are there two items, or there is one class
         return Variance(np.full(values.shape[1], math.nan), 1, max(1, units))
     return Variance(stratified_variance(shares, strata), max(0.5, degrees), units)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from trivet.distances.threads import share
 from trivet.metrics.points import Points, distances_of_pairs, spans, twins
-from trivet.metrics.protocols import LevelClasses, RetrievalTask
+from trivet.metrics.protocols import RetrievalTask
 from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_entries
+from trivet.metrics.relation_levels import LevelClasses, RelatedRows
 from trivet.runtime.lazy import lazy
 
 T = TypeVar("T")
@@ -54,16 +55,60 @@ class PositiveRanks:
     positives_tied: Tensor
     retrievable: Tensor  # (Q,) items each query may retrieve
 
+    def of(self, queries: Tensor) -> Self:
+        """The same of some queries."""
+        return replace(self, **{field.name: getattr(self, field.name)[queries] for field in fields(self)})
+
+    def kinds(self) -> tuple[Tensor, Tensor]:
+        """Queries `(K,)` that chance treats differently, and which of them stands for each query `(Q,)`."""
+        _, which = torch.unique(torch.stack([self.retrievable, self.sizes]), dim=1, return_inverse=True)
+        first = which.new_zeros(int(which.max()) + 1 if len(which) else 0)
+        return first.scatter_(0, which, torch.arange(len(which))), which
+
+    def equally_far(self) -> Self:
+        """The same if all items were equally far."""
+        zero = torch.zeros(len(self.sizes), max(1, int(self.sizes.max())), dtype=torch.int64)
+        tied, positives = (counts[:, None].expand_as(zero) for counts in (self.retrievable, self.sizes))
+        return replace(self, nearer=zero, tied=tied, positives_nearer=zero, positives_tied=positives)
+
+    def gained(self, discounts: Tensor) -> Tensor:
+        """Gain `(Q, R)` of the positives, of their discounts."""
+        return discounts
+
+    def ideal(self, discounts: Tensor) -> Tensor:
+        """Sum `(Q,)` of the gains of the best ranking, of the discounts `(n,)` of the ranks that count."""
+        totals = torch.cat([discounts.new_zeros(1), discounts.cumsum(dim=0)])
+        return totals[self.sizes.clamp_max(len(discounts))]
+
+
+@dataclass(frozen=True)
+class GradedRanks(PositiveRanks):
+    """The same with the relevance of each positive."""
+
+    gains: Tensor  # (Q, R) float64, above 0; 0 beyond `sizes`
+
+    def kinds(self) -> tuple[Tensor, Tensor]:
+        return (torch.arange(len(self.sizes)),) * 2
+
+    def gained(self, discounts: Tensor) -> Tensor:
+        return self.gains * discounts
+
+    def ideal(self, discounts: Tensor) -> Tensor:
+        best = self.gains.sort(dim=1, descending=True).values[:, : len(discounts)]
+        return best @ discounts[: best.shape[1]]
+
 
 class ExactSearch:
     """Exact standings of the positives of a task.
 
     Args:
         first: whether the standing of the nearest positive is enough.
+        graded: whether the relevance of each positive is needed.
     """
 
-    def __init__(self, task: RetrievalTask, *, first: bool = False) -> None:
+    def __init__(self, task: RetrievalTask, *, first: bool = False, graded: bool = False) -> None:
         self.task, self.queries, self.gallery, self.first = task, task.queries, task.gallery, first
+        self.graded = graded
         self.prepared = _Gallery(self.gallery, self.queries)
         self.query_twins = twins(self.queries)
         self.gallery_twins = self.query_twins if self.gallery is self.queries else twins(self.gallery)
@@ -94,7 +139,7 @@ class ExactSearch:
     def blocks(self) -> list[Tensor]:
         """Query numbers `(B,)`, block by block: queries of one class together, as many as memory allows."""
         order = torch.arange(len(self.queries))
-        sizes = [level.counts[level.queries] for level in self.task.levels]
+        sizes = [level.sizes for level in self.task.levels]
         for level, size in zip(self.task.levels, sizes, strict=True):  # the last key is the first to decide
             order = order[torch.argsort(level.queries[order], stable=True)]
             order = order[torch.argsort(size[order], stable=True)]
@@ -123,52 +168,48 @@ class ExactSearch:
         return [level.ranks(len(self.gallery)) for level in wanted]
 
     def _wanted(self, level: LevelClasses, block: Tensor, queries: Tensor) -> _Wanted:
-        classes = level.queries[block]
-        sizes = level.counts[classes]
-        rows = torch.arange(len(block)).repeat_interleave(sizes)
-        columns = level.members(classes, sizes)
+        self_rows = None if self.task.self_rows is None else self.task.self_rows[block]
+        related = level.related(block, self_rows, graded=self.graded)
+        sizes, rows, columns = related.sizes, related.rows, related.columns
         distances = torch.full(columns.shape, torch.inf, dtype=torch.float64)
         some = self.task.allows(block[rows], columns)
-        some[(sizes > MANY)[rows]] = False
-        distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
         starts = sizes.cumsum(0) - sizes
-        for number in torch.unique(classes[sizes > MANY]).tolist():
-            of_class = (classes == number).nonzero()[:, 0]
-            positions = starts[of_class, None] + torch.arange(int(level.counts[number]))
+        for alike in level.alike(block, MANY):
+            positions = starts[alike, None] + torch.arange(int(sizes[alike[0]]))
             members = columns[positions[0]]
-            to_members = _distances_between(queries[of_class], self.gallery, members)
-            allowed = self.task.allows(block[of_class, None], members)
-            distances[positions] = to_members.masked_fill_(~allowed, torch.inf)
-        left_out = sizes
-        if self.task.self_rows is not None:  # the query itself, where the gallery gives it another class
-            self_rows = self.task.self_rows[block]
-            other = ((self_rows >= 0) & (level.gallery[self_rows] != classes)).nonzero()[:, 0]
-            rows, columns = torch.cat([rows, other]), torch.cat([columns, self_rows[other]])
-            left_out = sizes + torch.bincount(other, minlength=len(block))
-        return _Wanted(sizes, left_out, distances, rows, columns, first=self.first)
+            to_members = _distances_between(queries[alike], self.gallery, members)
+            distances[positions] = to_members.masked_fill_(~some[positions], torch.inf)
+            some[positions] = False
+        distances[some] = distances_of_pairs(self.queries, block[rows[some]], self.gallery, columns[some])
+        return _Wanted(related, distances, first=self.first)
 
 
 class _Wanted:
     """The positives of a block of queries at one level: their distances, and what is counted of the negatives.
 
     Args:
-        members: `(Q,)` gallery rows of the class of each query.
-        left_out: `(Q,)` these, and rows of other classes that it may not retrieve either.
-        distances: to the members, query by query, infinite for a pair that is left out.
-        rows, columns: of all these pairs, the members first, the place in the block and the gallery row.
+        related: the rows that the queries are related to.
+        distances: to the positives, query by query, infinite for a pair that is left out.
         first: keep the nearest positive only.
     """
 
-    def __init__(
-        self, members: Tensor, left_out: Tensor, distances: Tensor, rows: Tensor, columns: Tensor, *, first: bool
-    ) -> None:
-        self._rows, self._columns = rows, columns
-        self.sizes = torch.bincount(rows[: len(distances)][distances.isfinite()], minlength=len(members))
-        self.left_out = left_out - self.sizes
+    def __init__(self, related: RelatedRows, distances: Tensor, *, first: bool) -> None:
+        members = related.sizes
+        self._rows = torch.cat([related.rows, related.ignored_rows])
+        self._columns = torch.cat([related.columns, related.ignored_columns])
+        self.sizes = torch.bincount(related.rows[distances.isfinite()], minlength=len(members))
+        self.left_out = members + torch.bincount(related.ignored_rows, minlength=len(members)) - self.sizes
         # Set into a rectangle: row by row, as they come.
-        positions = torch.full((len(members), int(members.max())), torch.inf, dtype=torch.float64)
-        positions[torch.arange(positions.shape[1]) < members[:, None]] = distances
+        present = torch.arange(int(members.max())) < members[:, None]
+        positions = torch.full(present.shape, torch.inf, dtype=torch.float64)
+        positions[present] = distances
         self.width = int(self.sizes.max())
+        self.gains: Tensor | None = None
+        if related.gains is not None:
+            gains = torch.zeros_like(positions).masked_scatter_(
+                present, related.gains.masked_fill(distances.isinf(), 0)
+            )
+            self.gains = gains.gather(1, positions.argsort(dim=1)[:, : self.width])
         if first and self.width:
             self.width = 1
             self.distances = positions.amin(dim=1, keepdim=True)
@@ -191,7 +232,7 @@ class _Wanted:
 
     def ranks(self, gallery: int) -> PositiveRanks:
         """The result, once all `gallery` rows have been counted."""
-        return PositiveRanks(
+        ranks = PositiveRanks(
             sizes=self.sizes,
             nearer=self.nearer + self._nearer,
             tied=self.tied + self._tied,
@@ -199,6 +240,7 @@ class _Wanted:
             positives_tied=self._tied,
             retrievable=gallery - self.left_out,
         )
+        return ranks if self.gains is None else GradedRanks(**vars(ranks), gains=self.gains)
 
 
 class _Gallery:

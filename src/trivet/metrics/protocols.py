@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from trivet.distances import Array, as_classes
 from trivet.metrics.points import Metric, Points, as_numpy
-from trivet.runtime.arrays import Booleans, Integers
+from trivet.metrics.relation_levels import LevelClasses, LevelRelation, unique_labels
+from trivet.mining.relations import Classes, Relation
+from trivet.runtime.arrays import Booleans
 
-
-class LevelClasses:
-    """Classes of Q queries and M gallery rows at one label level, 0 .. C - 1, and the gallery rows of each class."""
-
-    def __init__(self, queries: Tensor, gallery: Tensor) -> None:
-        self.queries, self.gallery = queries, gallery
-        classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (queries, gallery))
-        self.counts = torch.bincount(gallery, minlength=classes)
-        self._order = torch.argsort(gallery, stable=True)
-        self._ends = self.counts.cumsum(0)
-
-    def members(self, classes: Tensor, sizes: Tensor) -> Tensor:
-        """Gallery rows of each of some classes, one after the other; `sizes` are their counts."""
-        starts = (self._ends - self.counts)[classes]
-        return self._order[
-            (starts - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
-        ]
+Labels = Array | Relation
 
 
 @dataclass(frozen=True)
@@ -44,8 +28,6 @@ class RetrievalTask:
     self_rows: Tensor | None = None  # `(Q,)` the gallery row that is the query itself, -1 where there is none
     # what query and gallery items must not share within a class, `(Q,)` and `(M,)`: their cameras.
     groups: tuple[Tensor, Tensor] | None = None
-    # per level the classes `(Q,)` of the queries and their labels.
-    labels: list[tuple[Integers, npt.NDArray[Any]]] = field(default_factory=list)
 
     def allows(self, queries: Tensor, items: Tensor) -> Tensor:
         """Return which pairs of a query and a gallery row of its class count: not itself, and none of its group."""
@@ -80,9 +62,9 @@ class RetrievalTask:
 
 def retrieval_task(
     embeddings: Array,
-    labels: Mapping[str, Array],
+    labels: Mapping[str, Labels],
     gallery: Array | None = None,
-    gallery_labels: Mapping[str, Array] | None = None,
+    gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
@@ -104,16 +86,12 @@ def retrieval_task(
             raise ValueError(f"retrieval needs at least two items: got {len(points)}.")
         rows = torch.arange(len(points)) if sample is None else row_numbers(sample, len(points))
         queries = points if sample is None else Points(_pick(embeddings, rows), distance=distance)
-        levels, names = [], []
-        for level, values in labels.items():
-            classes = as_classes(values, count=len(points), name=_named(level))
-            levels.append(LevelClasses(classes[rows], classes))
-            names.append(_unique_labels(as_numpy(values)[rows.numpy()]))
+        levels = [_level_of_one_set(values, rows, len(points), _named(level)) for level, values in labels.items()]
         groups = None
         if cameras is not None:
             numbers = as_classes(cameras, count=len(points), name="cameras")
             groups = numbers[rows], numbers
-        return RetrievalTask(queries, points, levels, rows, groups, names)
+        return RetrievalTask(queries, points, levels, rows, groups)
     if sample is not None:
         raise ValueError("sample applies to a single set: got a gallery as well; pass only the queries to use.")
     if list(labels) != list(gallery_labels):
@@ -139,27 +117,67 @@ def retrieval_task(
             position = torch.full((count + 1,), -1)
             position[retained] = torch.arange(len(retained))
             self_positions = position[self_positions]
-    levels, names = [], []
-    for level, values in labels.items():
-        levels.append(
-            LevelClasses(*_joint_classes(values, gallery_labels[level], len(queries), count, retained, level))
-        )
-        names.append(_unique_labels(as_numpy(values)))
+    levels = [
+        _level_of_two_sets(values, gallery_labels[level], len(queries), count, retained, self_positions, level)
+        for level, values in labels.items()
+    ]
     groups = None
     if (cameras is None) != (gallery_cameras is None):
         raise ValueError("cameras and gallery_cameras go together: got one of them; give both, or neither.")
     if cameras is not None and gallery_cameras is not None:
         groups = _joint_classes(cameras, gallery_cameras, len(queries), count, retained, "cameras")
-    return RetrievalTask(queries, points, levels, self_positions, groups, names)
+    return RetrievalTask(queries, points, levels, self_positions, groups)
 
 
 def _named(level: str) -> str:
     return "labels" if level == "labels" else f"labels[{level!r}]"
 
 
-def _unique_labels(labels: npt.NDArray[Any]) -> tuple[Integers, npt.NDArray[Any]]:
-    names, classes = np.unique(labels, return_inverse=True)
-    return classes.astype(np.int64), names
+def _level_of_one_set(labels: Labels, rows: Tensor, count: int, name: str) -> LevelClasses:
+    labels = _plain(labels)
+    if isinstance(labels, Relation):
+        _check_length(labels, count, name)
+        return LevelRelation(labels, labels.items[rows], labels.items, rows)
+    classes = as_classes(labels, count=count, name=name)
+    return LevelClasses(classes[rows], classes, unique_labels(as_numpy(labels)[rows.numpy()]))
+
+
+def _level_of_two_sets(
+    labels: Labels,
+    gallery_labels: Labels,
+    query_count: int,
+    gallery_count: int,
+    retained: Tensor | None,
+    self_rows: Tensor | None,
+    name: str,
+) -> LevelClasses:
+    labels, gallery_labels = _plain(labels), _plain(gallery_labels)
+    if isinstance(labels, Relation) and isinstance(gallery_labels, Relation):
+        _check_length(labels, query_count, f"query {name}")
+        _check_length(gallery_labels, gallery_count, f"gallery {name}")
+        relation, items = labels.joined(gallery_labels)
+        return LevelRelation(relation, relation.items, items if retained is None else items[retained], self_rows)
+    if isinstance(labels, Relation) or isinstance(gallery_labels, Relation):
+        raise ValueError(
+            f"queries and gallery must have labels of one kind: got {type(labels).__name__} and "
+            f"{type(gallery_labels).__name__}; make one relation of all items, and take the rows of each with "
+            "relation[rows]."
+        )
+    classes = _joint_classes(labels, gallery_labels, query_count, gallery_count, retained, name)
+    return LevelClasses(*classes, unique_labels(as_numpy(labels)))
+
+
+def _plain(labels: Labels) -> Labels:
+    """Integers in place of a relation that means the same."""
+    return labels.items if isinstance(labels, Classes) else labels
+
+
+def _check_length(relation: Relation, count: int, name: str) -> None:
+    if len(relation) != count:
+        raise ValueError(
+            f"{name} must be a relation of one item per embedding: got {len(relation)} items for {count} embeddings; "
+            "take the rows of these with relation[rows]."
+        )
 
 
 def _pick(embeddings: Array, rows: Tensor) -> Array:

@@ -17,9 +17,16 @@ from trivet.distances import Array
 from trivet.metrics.intervals import NONE, OVERS, Average, Difference, Interval, Over, Variance, check_options, clipped
 from trivet.metrics.points import Metric
 from trivet.metrics.positive_ranks import ExactSearch, PositiveRanks
-from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.metrics.protocols import Labels, RetrievalTask, retrieval_task
 from trivet.metrics.sampling_variance import sampling_variances
-from trivet.metrics.tie_expectations import MEASURES, chance_of, check_measures, first_decides, measures_of
+from trivet.metrics.tie_expectations import (
+    MEASURES,
+    chance_of,
+    check_measures,
+    first_decides,
+    gains_decide,
+    measures_of,
+)
 from trivet.mining.gather import sum_over_processes
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import report
@@ -135,10 +142,10 @@ class Retrieval:
 
 def retrieve(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     *,
     gallery: Array | None = None,
-    gallery_labels: Array | None = None,
+    gallery_labels: Labels | None = None,
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
@@ -205,10 +212,10 @@ def retrieve(
 
 def retrieve_levels(
     embeddings: Array,
-    labels: Mapping[str, Array],
+    labels: Mapping[str, Labels],
     *,
     gallery: Array | None = None,
-    gallery_labels: Mapping[str, Array] | None = None,
+    gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
@@ -232,19 +239,19 @@ def retrieve_levels(
     task = retrieval_task(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
-    search, queries = ExactSearch(task, first=first_decides(names)), len(task.queries)
-    values = torch.zeros(len(labels), queries, len(names), dtype=torch.float64)
-    counts = torch.zeros(2, len(labels), queries, dtype=torch.int64)  # positives, and what may be retrieved
+    search, queries = ExactSearch(task, first=first_decides(names), graded=gains_decide(names)), len(task.queries)
+    values = torch.zeros(2, len(labels), queries, len(names), dtype=torch.float64)  # found, and by chance
+    positives = torch.zeros(len(labels), queries, dtype=torch.int64)
     first, step = _share() if distributed else (0, 1)
     blocks, done = search.blocks()[first::step], 0
 
     def measured(standings: list[PositiveRanks]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        return [(measures_of(standing, names), standing.sizes, standing.retrievable) for standing in standings]
+        return [(measures_of(each, names), chance_of(each, names), each.sizes) for each in standings]
 
     def take(block: Tensor, results: list[tuple[Tensor, Tensor, Tensor]]) -> None:
         nonlocal done
         for level, result in enumerate(results):
-            values[level, block], counts[0, level, block], counts[1, level, block] = result
+            values[0, level, block], values[1, level, block], positives[level, block] = result
         done += len(block)
         report("queries", min(done * step, queries), queries)
         if progress:
@@ -253,9 +260,9 @@ def retrieve_levels(
     report("queries", 0, queries)
     search.stand_all(blocks, measured, take)
     if distributed and step > 1:
-        values, counts = sum_over_processes(values), sum_over_processes(counts)  # each value is one number and zeros
+        values, positives = map(sum_over_processes, (values, positives))  # each value is one number and zeros
     return {
-        level: to_retrieval(names, values[i], counts[0, i], counts[1, i], task, i, without_positive)
+        level: to_retrieval(names, values[:, i], positives[i], task, i, without_positive)
         for i, level in enumerate(labels)
     }
 
@@ -300,23 +307,16 @@ def to_retrieval(
     names: tuple[str, ...],
     values: Tensor,
     positives: Tensor,
-    retrievable: Tensor,
     task: RetrievalTask,
     level: int,
     without_positive: WithoutPositive,
 ) -> Retrieval:
-    """Collect the values of each query `(Q,)` at the level of that number, with those of chance."""
-    without = positives == 0
+    """Collect the values `(2, Q, m)` of each query, found and by chance, at the level of that number."""
+    (values, chance), without = values, positives == 0
     values[without] = 0.0 if without_positive == "miss" else torch.nan
-    chance = torch.zeros(len(names), dtype=torch.float64)
-    with_positive = ~without
-    kinds, counts = torch.unique(
-        torch.stack([retrievable[with_positive], positives[with_positive]]), dim=1, return_counts=True
-    )
-    for items, relevant, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
-        chance += count * chance_of(items, relevant, names)
-    total = len(without) if without_positive == "miss" else int(with_positive.sum())
-    classes, labels = task.labels[level]
+    total = len(without) if without_positive == "miss" else int((~without).sum())
+    means = chance[~without].sum(dim=0) / max(1, total)
+    classes, labels = task.levels[level].labels
     return Retrieval(
         measures=names,
         values=values.numpy(),
@@ -324,7 +324,7 @@ def to_retrieval(
         labels=labels,
         positives=positives.numpy(),
         gallery=len(task.gallery),
-        chance=dict(zip(names, (chance / max(1, total)).tolist(), strict=True)),
+        chance=dict(zip(names, means.tolist(), strict=True)),
         task=task,
         level=level,
     )

@@ -132,7 +132,9 @@ def _weighted(arrays: Sequence[Floats], weights: Sequence[float] | Floats) -> Fl
     return np.asarray(sum(weight * array for weight, array in zip(weights, arrays, strict=True)))
 
 
-def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tuple[Floats, Floats]:
+def losses_of(
+    distances: Floats, same: Booleans, measures: Sequence[str], grades: Floats | None = None
+) -> tuple[Floats, Floats]:
     """Each measure of each query, and what it loses without each item.
 
     Without an item that is a positive, those farther rise by a rank and there is a positive less; without another item
@@ -142,6 +144,7 @@ def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tup
         distances: `(Q, M)`, infinite for what a query may not retrieve; equal ones in the order of columns.
         same: `(Q, M)` the positives among the others.
         measures: names as in `measures_of`.
+        grades: `(Q, M)` the gains of the positives in ndcg; None where all are equal.
 
     Returns:
         `(m, Q)` and `(m, Q, M)`.
@@ -158,20 +161,23 @@ def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tup
     negatives[rows, numbers] = ranks - numbers
     position = np.arange(width)
     present = position < sizes
+    weights = np.zeros(negatives.shape)
+    weights[rows, numbers] = 1 if grades is None else np.take_along_axis(grades, order, axis=1)[rows, ranks]
     values = np.empty((len(measures), len(distances)))
     losses = np.empty((len(measures), *distances.shape))
     for measure, name in enumerate(measures):
+        whole, without = _scales(name, weights)
 
         def gains(nearer: Integers, before: Integers, count: Integers, name: str = name) -> Floats:
-            return np.where(present, _gains(name, nearer, before, count), 0.0)
+            return np.where(present, _gains(name, nearer, before, count, weights), 0.0)
 
-        gained = gains(negatives, position, sizes)
+        gained = gains(negatives, position, sizes) * whole
         values[measure] = gained.sum(axis=1)
-        risen = gains(np.maximum(negatives - 1, 0), position, sizes) - gained
+        risen = gains(np.maximum(negatives - 1, 0), position, sizes) * whole - gained
         without_other = np.pad(-_from_end(risen), ((0, 0), (0, 1)))
         before, after = gains(negatives, position, sizes - 1), gains(negatives, position - 1, sizes - 1)
         rest = np.cumsum(before, axis=1) - before + _from_end(after) - after
-        without_same = np.pad(np.where(present, values[measure][:, None] - rest, 0), ((0, 0), (0, 1)))
+        without_same = np.pad(np.where(present, values[measure][:, None] - rest * without, 0), ((0, 0), (0, 1)))
         ordered = np.where(
             hits,
             np.take_along_axis(without_same, nearer_positives, axis=1),
@@ -181,8 +187,29 @@ def losses_of(distances: Floats, same: Booleans, measures: Sequence[str]) -> tup
     return values, losses
 
 
-def _gains(name: str, nearer: Integers, before: Integers, count: Integers) -> Floats:
-    """Term of a positive in a measure, with `nearer` other items and `before` positives nearer, of `count`."""
+def _scales(name: str, grades: Floats) -> tuple[Floats, Floats]:
+    """Factors of the terms of positives `(Q, R)` with these gains: of all `(Q, 1)`, and without each `(Q, R)`.
+
+    That of ndcg is one over the sum of the best ranking, in which those after one that leaves rise by a rank.
+    """
+    if not name.startswith("ndcg"):
+        return np.ones((len(grades), 1)), np.ones(grades.shape)
+    falling = np.argsort(-grades, axis=1, kind="stable")
+    best = np.take_along_axis(grades, falling, axis=1)
+    ranks = np.arange(best.shape[1])
+    discounts = np.where(ranks < int(name.partition("@")[2] or len(ranks)), 1 / np.log2(ranks + 2), 0)
+    there, risen = best * discounts, best * np.concatenate([[0.0], discounts[:-1]])
+    without = np.empty(grades.shape)
+    np.put_along_axis(without, falling, np.cumsum(there, axis=1) - there + _from_end(risen) - risen, axis=1)
+    whole = there.sum(axis=1, keepdims=True)
+    return 1 / np.where(whole > 0, whole, np.inf), 1 / np.where(without > 0, without, np.inf)
+
+
+def _gains(name: str, nearer: Integers, before: Integers, count: Integers, grades: Floats) -> Floats:
+    """Term of a positive in a measure, with `nearer` other items and `before` positives nearer, of `count`.
+
+    That of ndcg is not yet divided by the best; see `_scales`.
+    """
     measure, _, k = name.partition("@")
     rank, most = nearer + before, np.maximum(count, 1)
     limit = most if name in ("r-precision", "map@r") else int(k) if k else np.iinfo(np.int64).max
@@ -196,8 +223,7 @@ def _gains(name: str, nearer: Integers, before: Integers, count: Integers) -> Fl
     if measure == "map":
         return np.asarray(inside * (before + 1) / np.maximum(rank + 1, 1) / np.minimum(limit, most))
     if measure == "ndcg":
-        best = np.cumsum(1 / np.log2(np.arange(2, int(most.max()) + 2)))
-        return np.asarray(inside / np.log2(np.maximum(rank, 0) + 2) / best[np.minimum(limit, most) - 1])
+        return np.asarray(inside * grades / np.log2(np.maximum(rank, 0) + 2))
     return np.asarray(inside / most)  # r-precision, found
 
 
@@ -224,12 +250,16 @@ def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     rows = chosen[chosen < count]
     left, right = torch.from_numpy(queries)[:, None], torch.from_numpy(rows)[None]
     distances = torch.cdist(task.queries.rows(left[:, 0]), task.gallery.rows(right[0]))
-    alike = level.queries[left] == level.gallery[right]
+    alike, ignored, grades = level.table(left[:, 0], right[0])
     same, other = alike & task.allows(left, right), ~alike
+    if ignored is not None:
+        other &= ~ignored
     if task.self_rows is not None:
         other &= task.self_rows[left] != right
     distances.masked_fill_(~(same | other), torch.inf)
-    values, losses = losses_of(distances.numpy(), same.numpy(), retrieval.measures)
+    values, losses = losses_of(
+        distances.numpy(), same.numpy(), retrieval.measures, None if grades is None else grades.numpy()
+    )
     total, units = len(retrieval.measures), len(chosen)
     pairs = np.ix_(position[unit[queries]], position[rows])
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 
 import numpy as np
 import torch
@@ -68,9 +67,10 @@ def map_at_k(ranks: PositiveRanks, k: int) -> Tensor:
 
 
 def ndcg_at_k(ranks: PositiveRanks, k: int) -> Tensor:
-    """Normalised discounted cumulative gain of the k nearest `(Q,)`, a positive gaining 1 and others 0.
+    """Normalised discounted cumulative gain of the k nearest `(Q,)`.
 
-    A positive at rank i adds 1 / log2(i + 1), and the sum is divided by that of the best ranking.
+    A positive at rank i adds its gain / log2(i + 1), and the sum is divided by that of the best ranking. The gain of a
+    positive is its relevance, 1 where that is binary; others gain nothing.
 
     Source:
         Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002; ties as in McSherry, Najork,
@@ -81,11 +81,10 @@ def ndcg_at_k(ranks: PositiveRanks, k: int) -> Tensor:
     discounts = 1 / torch.arange(2, most + 2, dtype=torch.float64).log2()
     totals = torch.cat([discounts.new_zeros(1), discounts.cumsum(dim=0)])  # of the ranks up to i
     reached, before = last.clamp_max(most), ranks.nearer.clamp_max(most)
-    gained = (totals[reached] - totals[before]) / ranks.tied.clamp_min(1)
+    expected = (totals[reached] - totals[before]) / ranks.tied.clamp_min(1)
     alone = (ranks.tied == 1) & (before < reached)  # without the rounding of a difference
-    gained[alone] = discounts[before[alone]]
-    best = totals[ranks.sizes.clamp_max(most)]
-    return torch.where(_present(ranks), gained, 0).sum(dim=1) / best
+    expected[alone] = discounts[before[alone]]
+    return torch.where(_present(ranks), ranks.gained(expected), 0).sum(dim=1) / ranks.ideal(discounts)
 
 
 def ndcg(ranks: PositiveRanks) -> Tensor:
@@ -145,30 +144,27 @@ def measures_of(ranks: PositiveRanks, names: Sequence[str]) -> Tensor:
     values = torch.full((len(ranks.sizes), len(names)), torch.nan, dtype=torch.float64)
     some = (ranks.sizes > 0).nonzero()[:, 0]
     if len(some):
-        ranks = PositiveRanks(*(getattr(ranks, field.name)[some] for field in fields(ranks)))
+        ranks = ranks.of(some)
         for column, name in enumerate(names):
             measure, _, k = name.partition("@")
             values[some, column] = FIXED[name](ranks) if name in FIXED else AT_K[measure](ranks, int(k))
     return values
 
 
-def chance_of(retrievable: int, positives: int, names: Sequence[str]) -> Tensor:
-    """The named measures `(len(names),)` when all `retrievable` items are equally far, `positives` of them positive."""
-    items = torch.full((1, max(1, positives)), retrievable)
-    ranks = PositiveRanks(
-        sizes=torch.tensor([positives]),
-        nearer=torch.zeros_like(items),
-        tied=items,
-        positives_nearer=torch.zeros_like(items),
-        positives_tied=torch.full_like(items, positives),
-        retrievable=torch.tensor([retrievable]),
-    )
-    return measures_of(ranks, names)[0]
+def chance_of(ranks: PositiveRanks, names: Sequence[str]) -> Tensor:
+    """The named measures `(Q, len(names))` of the queries if all items that each may retrieve were equally far."""
+    queries, which = ranks.kinds()
+    return measures_of(ranks.of(queries).equally_far(), names)[which]
 
 
 def first_decides(names: Sequence[str]) -> bool:
     """Return whether the named measures depend on the nearest positive alone."""
     return all(name == "mrr" or name.startswith("recall@") for name in names)
+
+
+def gains_decide(names: Sequence[str]) -> bool:
+    """Return whether one of the named measures depends on grades of relevance."""
+    return any(name.startswith("ndcg") for name in names)
 
 
 def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[str, ...]:
