@@ -13,7 +13,9 @@ from tests.metrics.test_positive_ranks import GRID, NAMES, WAYS, definition, for
 
 from trivet import Classes, Grades, Pairs, Relation, Tags
 from trivet.knn.approximate import retrieve_approximately
-from trivet.metrics import relation_levels, retrieve
+from trivet.metrics import Retrieval, relation_levels, retrieve, retrieve_both_ways, retrieve_by_tag
+from trivet.metrics.intervals import Over
+from trivet.metrics.sampling_variance import losses_of
 
 TABLE = [[4, 2, 0, 1], [2, 3, 1, 0], [0, 1, 0, 2], [1, 0, 2, 2]]  # grades of four kinds of items
 POSITIVE, NEGATIVE = 2, 1  # grades of 1 are neither right nor wrong
@@ -148,14 +150,42 @@ def test_chance_is_the_mean_of_equal_embeddings(measures: tuple[str, ...]) -> No
 
 
 def test_pairs_of_two_sides_are_asked_in_both_directions() -> None:
-    left, right = np.array([[0.0], [1.0], [2.0]]), np.array([[0.1], [2.2], [1.1]])
-    pairs = Pairs(3, 3)
-    found = retrieve(left, pairs.left, gallery=right, gallery_labels=pairs.right, measures=("recall@1", "mrr"))
-    assert found.values.tolist() == [[1, 1], [0, 1 / 3], [0, 1 / 2]]
-    both = retrieve(
-        np.concatenate([left, right]), pairs, measures=("recall@1", "mrr")
-    )  # a row of one's own side is neither right nor wrong
-    assert both.values[:3].tolist() == found.values.tolist()
+    left, right = np.array([[0.0], [1.0], [2.0], [9.0]]), np.array([[0.1], [2.2], [1.1]])
+    pairs = Pairs(["a", "b", "c", "d"], ["x", "y", "z"], [(0, 0), (1, 1), (2, 2), (3, 1)], aligned=False)
+    found = retrieve_both_ways(left, right, pairs, measures=("recall@1", "mrr", "map"))
+    assert found["left to right"].values.tolist() == [[1, 1, 1], [0, 1 / 3, 1 / 3], [0, 1 / 2, 1 / 2], [1, 1, 1]]
+    second = [0, 1 / 2, (1 / 2 + 2 / 4) / 2]  # from 2.2 the order is 2, 1, 0, 9: 1 and 9 belong to it
+    assert found["right to left"].values.tolist() == [[1, 1, 1], second, [0, 1 / 2, 1 / 2]]
+    together = retrieve(np.concatenate([left, right]), pairs, measures=("recall@1", "mrr", "map"))
+    sides = [found[name].values for name in ("left to right", "right to left")]
+    assert np.array_equal(together.values, np.concatenate(sides))  # rows of one side are neither right nor wrong
+
+
+TAGS = [["a", "b"], ["a"], ["b"], ["b"], ["c", "a"], [], ["d"]]
+
+
+@pytest.mark.parametrize("as_gallery", [False, True])
+def test_a_tag_has_the_queries_and_positives_that_carry_it(as_gallery: bool) -> None:
+    generator = np.random.default_rng(0)
+    rows, others = (generator.integers(0, 2, size=(7, 2)) for _ in range(2))
+    carried = TAGS[::-1]
+    gallery = {"gallery": others.astype(float), "gallery_tags": Tags(carried)} if as_gallery else {}
+    found = retrieve_by_tag(rows.astype(float), Tags(TAGS), measures=NAMES, without_positive="drop", **gallery)
+    assert list(found) == ["a", "b", "c", "d"]
+    for tag, result in found.items():
+        queries = [number for number, tags in enumerate(TAGS) if tag in tags]
+
+        def allowed(q: int, j: int, queries: list[int] = queries) -> bool:
+            return as_gallery or queries[q] != j
+
+        expected = definition(
+            [tuple(rows[number].tolist()) for number in queries],
+            list(map(tuple, (others if as_gallery else rows).tolist())),
+            lambda q, j, tag=tag: tag in (carried if as_gallery else TAGS)[j],
+            allowed,
+        )
+        np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-12)
+    assert list(retrieve_by_tag(rows[1:3].astype(float), Tags(TAGS)[1:3])) == ["a", "b"]
 
 
 def test_a_query_without_a_positive_is_a_miss_or_dropped() -> None:
@@ -194,6 +224,10 @@ class Odd(Relation):
 
 def test_errors_say_what_must_hold() -> None:
     rows, tags = np.eye(3), Tags([["a"], ["b"], ["a"]])
+    with pytest.raises(ValueError, match=r"tags must be those of one item per embedding: got 2 items for 3"):
+        retrieve_by_tag(rows, tags[:2])
+    with pytest.raises(ValueError, match=r"gallery and gallery_tags go together"):
+        retrieve_by_tag(rows, tags, gallery=rows)
     with pytest.raises(ValueError, match=r"labels must be a relation of one item per embedding: got 2 items for 3"):
         retrieve(rows, tags[:2])
     with pytest.raises(ValueError, match=r"labels of one kind: got Tags and ndarray"):
@@ -205,3 +239,61 @@ def test_errors_say_what_must_hold() -> None:
     with pytest.raises(ValueError, match=r"relevance of a positive must be finite and above 0.*got 0"):
         retrieve(rows, Odd(), measures=("ndcg",))
     assert retrieve(rows, Odd(), measures=("map",)).mean() == {"map": 1}
+
+
+def test_losses_of_graded_ndcg_are_those_of_removing_an_item() -> None:
+    generator = np.random.default_rng(0)
+    kinds = generator.integers(0, 4, size=24)
+    rows = generator.normal(size=(24, 3))
+    table = np.array(TABLE)[kinds[:, None], kinds]
+    names = ("ndcg", "ndcg@3", "ndcg@1")
+    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
+    distances[(table == NEGATIVE) | np.eye(24, dtype=bool)] = np.inf
+    same = (table >= POSITIVE) & np.isfinite(distances)
+    values, losses = losses_of(distances, same, names, table.astype(float))
+    whole = retrieve(rows, grades(kinds.tolist()), measures=names).values
+    assert pytest.approx(whole, abs=1e-12) == values.T
+    for item in range(24):
+        rest = np.arange(24) != item
+        without = retrieve(rows[rest], grades(kinds[rest].tolist()), measures=names).values
+        assert pytest.approx(whole[rest] - without, abs=1e-12) == losses[:, rest, item].T
+
+
+def coverage(results: list[Retrieval], over: Over) -> dict[str, float]:
+    """How often the interval of a measure holds its mean over all draws."""
+    truth = {name: np.mean([result.mean()[name] for result in results]) for name in results[0].measures}
+    ends = [result.intervals() for result in results]
+    return {
+        name: float(np.mean([each[name][over].low <= mean <= each[name][over].high for each in ends]))
+        for name, mean in truth.items()
+    }
+
+
+def test_intervals_of_tags_hold_the_truth_about_as_often_as_they_say() -> None:
+    """Items with several tags: other items, each a query and retrieved by others."""
+    generator = np.random.default_rng(1)
+    centres, results = generator.normal(size=(8, 5)), []
+    for _ in range(100):
+        carried = generator.random((90, 8)) < 0.2
+        carried[np.arange(90), generator.integers(8, size=90)] = True
+        rows = carried @ centres + generator.normal(size=(90, 5))
+        results.append(retrieve(rows, Tags(carried.astype(int)), measures=("recall@1", "map", "ndcg@10")))
+    assert all(0.9 < covered <= 1 for covered in coverage(results, "queries").values())
+    assert all(np.isnan(each["classes"].low) for each in results[0].intervals().values())
+
+
+def test_intervals_of_pairs_hold_the_truth_about_as_often_as_they_say() -> None:
+    """An item of the left side and three of the right: other such groups."""
+    generator = np.random.default_rng(0)
+    pairs = Pairs(50, 150, [(i, 3 * i + j) for i in range(50) for j in range(3)], aligned=False)
+    ways: dict[str, list[Retrieval]] = {"left to right": [], "right to left": []}
+    for _ in range(100):
+        left = generator.normal(size=(50, 3))
+        right = np.repeat(left, 3, axis=0) + 0.5 * generator.normal(size=(150, 3))
+        for way, result in retrieve_both_ways(left, right, pairs, measures=("recall@1", "map")).items():
+            ways[way].append(result)
+    for results in ways.values():
+        assert all(0.9 < covered <= 1 for covered in coverage(results, "classes").values())
+    # Of one query in each group nothing says how others of it would do.
+    assert np.isnan(ways["left to right"][0].intervals()["map"]["queries"].low)
+    assert ways["right to left"][0].intervals()["map"]["queries"].low > 0
