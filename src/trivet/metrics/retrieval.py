@@ -36,13 +36,17 @@ WithoutPositive = Literal["miss", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class Retrieval:
-    """Retrieval measures at one label level; Q queries, m measures, C classes of queries."""
+    """Retrieval measures at one label level; Q queries, m measures, C classes of queries.
+
+    The classes of a relation are the groups of items that it connects, directly or through others, with the numbers of
+    the groups for labels; all items are one class if one group has more than half of them, as with tags.
+    """
 
     measures: tuple[str, ...]
     values: Floats  # (Q, m) of each query, in [0, 1]; NaN for a query that is dropped
     classes: Integers  # (Q,) class of each query, 0 .. C - 1
     labels: npt.NDArray[Any]  # (C,) the label of each class
-    positives: Integers  # (Q,) items of its class that a query may retrieve
+    positives: Integers  # (Q,) items that are right for a query and that it may retrieve
     gallery: int  # items that are retrieved from
     chance: dict[str, float]  # mean over the queries when all distances are equal
     # What intervals are found from; None of results that were read from a file.
@@ -95,7 +99,8 @@ class Retrieval:
         """Measure -> interval over "queries" (other items of these classes) and over "classes" (other classes).
 
         Items vary as queries and in the gallery; see `sampling_variances`. A measure that is 1 for every embedding has
-        an interval of no width. NaN with fewer than two queries or classes, or where all are dropped.
+        an interval of no width. NaN over queries where no class has two of them, as with pairs, over classes with fewer
+        than two, as with tags, and where all queries are dropped.
 
         Args:
             average: of the mean that the interval is for.
@@ -165,9 +170,10 @@ def retrieve(
 
     Args:
         embeddings: `(Q, d)` floating point, the queries; numpy, also memory-mapped, or torch.
-        labels: `(Q,)` of any integer dtype.
+        labels: `(Q,)` of any integer dtype: items of the query's class are right. Or a relation of Q items: its
+            positives are right, and what it ignores is left out of the ranking of that query.
         gallery: `(M, d)` to retrieve from; without it the queries are, each but itself.
-        gallery_labels: `(M,)`.
+        gallery_labels: `(M,)`, or a relation of M items under the same rule.
         sample: without a gallery, the row numbers `(S,)` that are asked; the others are only retrieved.
         cameras, gallery_cameras: integers `(Q,)` and `(M,)`: an item of the query's class with the query's camera is
             neither right nor wrong (Market-1501). Without a gallery, `cameras` is for both.
@@ -175,7 +181,8 @@ def retrieve(
             class the gallery gives it: then it counts neither as a positive nor as a wrong item.
         junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
         measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
-            "r-precision", "map@r", "map", "mrr", "ndcg".
+            "r-precision", "map@r", "map", "mrr", "ndcg". In ndcg a positive gains its relevance, without a power of 2,
+            and 1 where relevance is binary; other items gain nothing.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
         without_positive: a query with nothing to be found is a miss, or is dropped.
         distributed: share the queries among the processes of torch.distributed; each must call with the same input,
@@ -184,7 +191,8 @@ def retrieve(
 
     Source:
         Musgrave et al., ECCV 2020 (MAP@R, R-precision); Zheng et al., "Scalable Person Re-identification", ICCV 2015
-        (cameras and junk).
+        (cameras and junk); Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002 (gains
+        of graded relevance).
 
     Example:
         >>> result = retrieve(np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0]), measures=("recall@1",))
@@ -230,8 +238,8 @@ def retrieve_levels(
     """`retrieve` at every label level; the distances are computed once for all.
 
     Args:
-        labels: level -> `(Q,)` integers; at least one level.
-        gallery_labels: the same levels -> `(M,)`.
+        labels: level -> `(Q,)` integers, or a relation of Q items; at least one level.
+        gallery_labels: the same levels -> `(M,)`, or a relation of M items.
     """
     names = check_measures(measures)
     if without_positive not in ("miss", "drop"):

@@ -15,6 +15,9 @@ In a class of two or three items what they have in common cannot be told from wh
 classes takes its place, with a weight of (3 / n)^2 where n is larger. Over classes the units are classes, and e_ij is
 what is left of the table of losses, by class of query and of item, after the effects of its rows and columns.
 
+A relation's classes are the groups of items that it connects. Items with tags are one group, and drawn alike: j is then
+a positive of i or another item, as it happens.
+
 Of more than `LIMIT` items some are taken, and the ratio of V to the variance of independent queries is theirs.
 
 Source:
