@@ -13,7 +13,7 @@ from tests.metrics.test_positive_ranks import GRID, NAMES, WAYS, definition, for
 
 from trivet import Classes, Grades, Pairs, Relation, Tags
 from trivet.knn.approximate import retrieve_approximately
-from trivet.metrics import Retrieval, relation_levels, retrieve, retrieve_both_ways, retrieve_by_tag
+from trivet.metrics import Retrieval, relation_levels, retrieve, retrieve_both_ways, retrieve_by_tag, sampling_variance
 from trivet.metrics.intervals import Over
 from trivet.metrics.sampling_variance import losses_of
 
@@ -142,9 +142,10 @@ def test_classes_are_one_relation_among_others() -> None:
 @pytest.mark.parametrize("measures", [NAMES, ("recall@1", "mrr")])
 def test_chance_is_the_mean_of_equal_embeddings(measures: tuple[str, ...]) -> None:
     generator = np.random.default_rng(1)
-    kinds = generator.integers(0, 4, size=30).tolist()
-    alike = retrieve(np.ones((30, 2)), grades(kinds), measures=measures)
-    apart = retrieve(generator.normal(size=(30, 2)), grades(kinds), measures=measures)
+    table = generator.integers(0, 9, size=(30, 30))  # queries with as many positives have them of other grades
+    relation = Grades(np.maximum(table, table.T), positive=6, negative=3)
+    alike = retrieve(np.ones((30, 2)), relation, measures=measures)
+    apart = retrieve(generator.normal(size=(30, 2)), relation, measures=measures)
     assert apart.chance == pytest.approx(alike.mean(), rel=1e-12)
     assert apart.mean() != pytest.approx(alike.mean(), rel=1e-3)
 
@@ -257,6 +258,15 @@ def test_losses_of_graded_ndcg_are_those_of_removing_an_item() -> None:
         rest = np.arange(24) != item
         without = retrieve(rows[rest], grades(kinds[rest].tolist()), measures=names).values
         assert pytest.approx(whole[rest] - without, abs=1e-12) == losses[:, rest, item].T
+
+
+def test_intervals_are_of_the_values_themselves() -> None:
+    generator = np.random.default_rng(0)
+    result = retrieve(
+        generator.normal(size=(40, 3)), grades(generator.integers(0, 4, size=40).tolist()), measures=("ndcg@5", "map")
+    )
+    removals = sampling_variance._removals(result, result.counted)
+    assert np.sort(removals.values, axis=1) == pytest.approx(np.sort(result.values.T, axis=1), abs=1e-12)
 
 
 def coverage(results: list[Retrieval], over: Over) -> dict[str, float]:
