@@ -126,13 +126,19 @@ def test_classes_are_one_relation_among_others() -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 9, size=120)
     rows = generator.normal(size=(120, 3))
-    by_labels = retrieve(rows, labels, measures=NAMES)
+    by_labels = retrieve(rows, 10 * labels, measures=NAMES)
     single = np.eye(9, dtype=int)[labels]
-    for relation in (Classes(torch.tensor(labels)), Tags(single), Tags(single, match="all"), Tags(single, match=0.3)):
+    for relation in (
+        Classes(torch.tensor(10 * labels)),
+        Tags(single),
+        Tags(single, match="all"),
+        Tags(single, match=0.3),
+    ):
         found = retrieve(rows, relation, measures=NAMES)
         np.testing.assert_allclose(found.values, by_labels.values, rtol=0, atol=1e-15)
         assert found.chance == pytest.approx(by_labels.chance, rel=1e-12)
         assert np.array_equal(found.positives, by_labels.positives)
+        assert isinstance(relation, Tags) or np.array_equal(found.labels, by_labels.labels)
         for name, by_over in by_labels.intervals().items():
             for over, interval in by_over.items():
                 ends = found.intervals()[name][over]
