@@ -86,7 +86,7 @@ def retrieval_task(
             raise ValueError(f"retrieval needs at least two items: got {len(points)}.")
         rows = torch.arange(len(points)) if sample is None else row_numbers(sample, len(points))
         queries = points if sample is None else Points(_pick(embeddings, rows), distance=distance)
-        levels = [_level_of_one_set(values, rows, len(points), _named(level)) for level, values in labels.items()]
+        levels = [_single_set_level(values, rows, len(points), _named(level)) for level, values in labels.items()]
         groups = None
         if cameras is not None:
             numbers = as_classes(cameras, count=len(points), name="cameras")
@@ -118,7 +118,7 @@ def retrieval_task(
             position[retained] = torch.arange(len(retained))
             self_positions = position[self_positions]
     levels = [
-        _level_of_two_sets(values, gallery_labels[level], len(queries), count, retained, self_positions, level)
+        _query_gallery_level(values, gallery_labels[level], len(queries), count, retained, self_positions, level)
         for level, values in labels.items()
     ]
     groups = None
@@ -133,7 +133,7 @@ def _named(level: str) -> str:
     return "labels" if level == "labels" else f"labels[{level!r}]"
 
 
-def _level_of_one_set(labels: Labels, rows: Tensor, count: int, name: str) -> LevelClasses:
+def _single_set_level(labels: Labels, rows: Tensor, count: int, name: str) -> LevelClasses:
     labels = _plain(labels)
     if isinstance(labels, Relation):
         _check_length(labels, count, name)
@@ -142,7 +142,7 @@ def _level_of_one_set(labels: Labels, rows: Tensor, count: int, name: str) -> Le
     return LevelClasses(classes[rows], classes, unique_labels(as_numpy(labels)[rows.numpy()]))
 
 
-def _level_of_two_sets(
+def _query_gallery_level(
     labels: Labels,
     gallery_labels: Labels,
     query_count: int,

@@ -128,7 +128,9 @@ class LevelRelation(LevelClasses):
             ignored_rows, ignored_columns = true_entries(ignored)
             gains = self._gains(block[start:stop], self._gallery)[rows, columns] if graded else torch.zeros(0)
             pairs.append((rows + start, columns, ignored_rows + start, ignored_columns, gains))
-        rows, columns, ignored_rows, ignored_columns, gains = (torch.cat(part) for part in zip(*pairs, strict=True))
+        rows, columns, ignored_rows, ignored_columns, gains = (
+            torch.cat(tensors) for tensors in zip(*pairs, strict=True)
+        )
         if graded and not (gains.isfinite() & (gains > 0)).all():
             wrong = gains[~(gains.isfinite() & (gains > 0))][0].item()
             raise ValueError(
@@ -160,11 +162,11 @@ def _connected(groups: Tensor, left: Tensor, right: Tensor) -> Tensor:
     from scipy import sparse  # here: `import trivet.metrics` does without
 
     ends = groups[left], groups[right]
-    apart = ends[0] != ends[1]
-    if not apart.any():
+    unequal = ends[0] != ends[1]
+    if not unequal.any():
         return groups
     count = int(groups.max()) + 1
-    edges = np.unique(ends[0][apart].numpy() * count + ends[1][apart].numpy())
+    edges = np.unique(ends[0][unequal].numpy() * count + ends[1][unequal].numpy())
     graph = sparse.coo_array((np.ones(len(edges), np.int8), np.divmod(edges, count)), shape=(count, count))
     joined = sparse.csgraph.connected_components(graph, directed=False)[1]
     return torch.from_numpy(joined.astype(np.int64))[groups]

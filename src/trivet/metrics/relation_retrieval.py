@@ -58,18 +58,18 @@ def retrieve_by_tag(
     both, others = tags.joined(tags if gallery_tags is None else gallery_tags)
     assert isinstance(both, Tags)
     carried, carried_by_others = (both.rows(items).tocsc() for items in (both.items, others))
-    ask = partial(retrieve, measures=measures, distance=distance, without_positive=without_positive)
-    found = {}
+    measured = partial(retrieve, measures=measures, distance=distance, without_positive=without_positive)
+    by_tag = {}
     for number, tag in enumerate(tags.names.tolist()):
         labels, gallery_labels = (
             side[:, [number]].toarray()[:, 0].astype(np.int64) for side in (carried, carried_by_others)
         )
         rows = np.flatnonzero(labels)
         if len(rows) and gallery is None:
-            found[tag] = ask(embeddings, labels, sample=rows)
+            by_tag[tag] = measured(embeddings, labels, sample=rows)
         elif len(rows):
-            found[tag] = ask(embeddings[rows], labels[rows], gallery=gallery, gallery_labels=gallery_labels)
-    return found
+            by_tag[tag] = measured(embeddings[rows], labels[rows], gallery=gallery, gallery_labels=gallery_labels)
+    return by_tag
 
 
 def retrieve_both_ways(

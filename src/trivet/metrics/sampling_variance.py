@@ -169,14 +169,14 @@ def losses_of(
     values = np.empty((len(measures), len(distances)))
     losses = np.empty((len(measures), *distances.shape))
     for measure, name in enumerate(measures):
-        whole, without = _scales(name, weights)
+        complete, without = _scales(name, weights)
 
         def gains(nearer: Integers, before: Integers, count: Integers, name: str = name) -> Floats:
             return np.where(present, _gains(name, nearer, before, count, weights), 0.0)
 
-        gained = gains(negatives, position, sizes) * whole
+        gained = gains(negatives, position, sizes) * complete
         values[measure] = gained.sum(axis=1)
-        risen = gains(np.maximum(negatives - 1, 0), position, sizes) * whole - gained
+        risen = gains(np.maximum(negatives - 1, 0), position, sizes) * complete - gained
         without_other = np.pad(-_from_end(risen), ((0, 0), (0, 1)))
         before, after = gains(negatives, position, sizes - 1), gains(negatives, position - 1, sizes - 1)
         rest = np.cumsum(before, axis=1) - before + _from_end(after) - after
@@ -204,8 +204,8 @@ def _scales(name: str, grades: Floats) -> tuple[Floats, Floats]:
     there, risen = best * discounts, best * np.concatenate([[0.0], discounts[:-1]])
     without = np.empty(grades.shape)
     np.put_along_axis(without, falling, np.cumsum(there, axis=1) - there + _from_end(risen) - risen, axis=1)
-    whole = there.sum(axis=1, keepdims=True)
-    return 1 / np.where(whole > 0, whole, np.inf), 1 / np.where(without > 0, without, np.inf)
+    complete = there.sum(axis=1, keepdims=True)
+    return 1 / np.where(complete > 0, complete, np.inf), 1 / np.where(without > 0, without, np.inf)
 
 
 def _gains(name: str, nearer: Integers, before: Integers, count: Integers, grades: Floats) -> Floats:
