@@ -22,7 +22,7 @@ _TABLES = (
 _OTHERS = {
     "losses.engine": ("BlockView", "EmbeddingLoss", "LossSum", "LossTerms", "StepStats"),
     "mining": ("MinedPairs", "MinedTriplets", "mine", "mine_pairs"),
-    "losses": ("MatryoshkaLoss",),
+    "losses": ("MatryoshkaLoss", "SymmetricLoss"),
     "collapse": ("CollapseMonitor", "diagnose"),
     "integrations.any_training": ("Watch", "watch"),
 }
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from trivet.integrations.any_training import watch as watch
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
     from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
+    from trivet.losses import SymmetricLoss as SymmetricLoss
     from trivet.losses.engine import BlockView as BlockView
     from trivet.losses.engine import EmbeddingLoss as EmbeddingLoss
     from trivet.losses.engine import LossSum as LossSum

@@ -103,6 +103,10 @@ def test_in_batch_softmax_of_pairs_in_both_directions() -> None:
     back = loss(others[batch], pairs.right[batch], references=rows[batch], reference_labels=pairs.left[batch])
     unit, other = (torch.nn.functional.normalize(each[batch]) for each in (rows, others))
     positive = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
+    both = trivet.SymmetricLoss(loss)(
+        rows[batch], pairs.left[batch], references=others[batch], reference_labels=pairs.right[batch]
+    )
+    assert both.item() == pytest.approx((there.item() + back.item()) / 2, rel=1e-12)
     for value, similarities in ((there, unit @ other.T / 0.5), (back, other @ unit.T / 0.5)):
         logs = similarities.log_softmax(dim=1)
         expected = [-logs[i][positive[i]].mean().item() for i in range(3)]
@@ -131,6 +135,32 @@ def test_grades_of_a_function_are_those_of_its_matrix() -> None:
     by_function = Grades(lambda a, b: matrix[a[:, None], b], positive=0.5, items=classes)
     assert compared(of_matrix) == compared(by_function)
     assert compared(of_matrix)[0] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.25, -0.5])
+@pytest.mark.parametrize("stored", [True, False])
+def test_negatives_that_a_guide_finds_nearer_than_a_positive_are_ignored(
+    margin: float, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cosines of whole vectors of norm 5 are twenty-fifths, with ties; the batch holds some of the items."""
+    monkeypatch.setattr(adjacency, "MAX_STORED", 2**21 if stored else 0)
+    vectors = [[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [4, -3], [3, 4], [0, 5]]
+    classes, batch = [0, 0, 1, 1, 0, 2, 1, 0], [6, 0, 3, 2, 5, 1, 4]
+    guided = trivet.Guided(Classes(torch.tensor(classes)), torch.tensor(vectors, dtype=torch.float64), margin)
+
+    def cosine(a: int, b: int) -> float:
+        return sum(x * y for x, y in zip(vectors[a], vectors[b], strict=True)) / 25
+
+    expected = set()
+    for i, a in enumerate(batch):
+        least = min(cosine(a, p) for p in batch if classes[p] == classes[a])
+        negatives = [j for j, n in enumerate(batch) if classes[n] != classes[a] and cosine(a, n) <= least - margin]
+        positives = [j for j, p in enumerate(batch) if classes[p] == classes[a] and j != i]
+        expected |= {(i, p, n) for p in positives for n in negatives}
+    rows = torch.randn(len(batch), 3, generator=torch.Generator().manual_seed(4))
+    found = trivet.mine(rows, guided[batch], positives="all", negatives="all")
+    assert set(zip(*(column.tolist() for column in found), strict=True)) == expected
+    assert len(expected) not in (0, 7 * 6 * 5)
 
 
 def test_rows_of_a_relation_keep_its_rule() -> None:
@@ -229,6 +259,9 @@ def test_batches_in_which_nothing_can_be_compared_warn() -> None:
 
 
 MISTAKES: dict[str, Callable[[], object]] = {
+    r"vectors must hold one row for each item of the relation: got 4 for 5": lambda: trivet.Guided(
+        Tags(LISTS), ROWS[:4]
+    ),
     r"tags must be a list of tags for each item: got 'a;b'; split it, as 'a;b'\.split\(';'\)": lambda: Tags(["a;b"]),
     r"tags must be a matrix of 0 and 1: got 2; compare it with a limit": lambda: Tags(np.array([[2, 0]])),
     r"tags must be a matrix of 0 and 1, a row for each item: got shape \(2,\)": lambda: Tags(np.array([1, 0])),

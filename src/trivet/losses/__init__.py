@@ -15,6 +15,7 @@ from trivet.losses.proxy_nca import ProxyNCALoss
 from trivet.losses.second_order import SecondOrderTripletLoss
 from trivet.losses.selectively_contrastive import SelectivelyContrastiveLoss
 from trivet.losses.supcon import SupConLoss
+from trivet.losses.symmetric import SymmetricLoss as SymmetricLoss  # nor has this one, for the same reason
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch import Tensor
+from torch.nn.functional import normalize, pad
 
 from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency
 
-__all__ = ["Classes", "Grades", "Pairs", "Relation", "Tags"]
+__all__ = ["Classes", "Grades", "Guided", "Pairs", "Relation", "Tags"]
 
 Rows = Tensor | npt.NDArray[Any] | slice | Sequence[int]
 Match = Literal["any", "all"] | float
@@ -36,7 +37,8 @@ class Relation(ABC):
         advice: what a batch needs, for a warning.
 
     Example:
-        >>> class Near(Relation):
+        >>> import trivet
+        >>> class Near(trivet.Relation):
         ...     def __init__(self, years):
         ...         self.years, self.items = torch.tensor(years), torch.arange(len(years))
         ...
@@ -45,9 +47,8 @@ class Relation(ABC):
         ...
         ...     def ignored(self, anchors, others):
         ...         return (self.years[anchors][:, None] - self.years[others]).abs() == 2
-        >>> from trivet import ContrastiveLoss
         >>> near = Near([2001, 2002, 2003, 2009])
-        >>> ContrastiveLoss(margin=1.0, reduction="sum")(torch.tensor([[0.0], [1.0], [2.0], [2.5]]), near)
+        >>> trivet.ContrastiveLoss(margin=1.0, reduction="sum")(torch.tensor([[0.0], [1.0], [2.0], [2.5]]), near)
         tensor(5.5000)
     """
 
@@ -170,7 +171,22 @@ class Unlabelled(Classes):
         return UnlabelledAdjacency(items, others)
 
 
-class _Carried(Relation):
+class _Compared(Relation):
+    """A relation that finds positives and what is no negative at once."""
+
+    @abstractmethod
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which are positives, and which are no negatives, `(B, M)` bool each."""
+
+    def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return self.compared(anchors, others)[0]
+
+    def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
+        positive, neutral = self.compared(anchors, others)
+        return neutral & ~positive
+
+
+class _Carried(_Compared):
     """Items that belong together by what they carry: tags, or pairs.
 
     Attributes:
@@ -183,13 +199,6 @@ class _Carried(Relation):
         most = np.diff(incidence.indptr).max(initial=0)  # counts of what is shared are bytes where that is enough
         self.incidence = incidence.astype(np.uint8 if most < 2**8 else np.int32)
         self.signature = _signature(*_arrays(incidence))
-
-    def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
-        return self.compared(anchors, others)[0]
-
-    def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
-        positive, neutral = self.compared(anchors, others)
-        return neutral & ~positive
 
     def rows(self, items: Tensor) -> sparse.csr_array:
         """Rows `(B, T)` of the incidence, of these items."""
@@ -363,7 +372,7 @@ class Pairs(_Carried):
         return positive & ~within, positive | within
 
 
-class Grades(Relation):
+class Grades(_Compared):
     """Items by grades of relevance: positives from a grade on, negatives below one, ignored in between.
 
     Args:
@@ -439,12 +448,47 @@ class Grades(Relation):
         grades = self.relevance(anchors, others)
         return grades >= self.least_positive, ~(grades < self.least_ignored)  # within a side there is none
 
-    def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
-        return self.compared(anchors, others)[0]
 
-    def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
-        positive, neutral = self.compared(anchors, others)
-        return neutral & ~positive
+class Guided(_Compared):
+    """A relation without the negatives that a guide finds more similar than a positive, which may be false ones.
+
+    They are ignored. For an anchor without a positive among the references all negatives count.
+
+    Args:
+        relation: of N items.
+        vectors: `(N, g)` of its items by the guide, such as a larger encoder; compared by cosine similarity. For the
+            `Pairs` of two sides those of the left side, then those of the right one.
+        margin: how much less similar than its least similar positive an anchor's negative may be to be ignored; with a
+            negative number, how much more similar it must be.
+
+    Source:
+        Solatorio, "GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning", 2024;
+        there each anchor has one positive and the margin is 0.
+
+    Example:
+        >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.4], [0.0, 1.0]])
+        >>> guided = Guided(Classes(torch.tensor([0, 0, 1, 1])), guide)
+        >>> guided.ignored(guided.items[:1], guided.items)  # 0.91 to the third, 0.8 to the positive
+        tensor([[False, False,  True, False]])
+    """
+
+    def __init__(self, relation: Relation, vectors: Tensor, margin: float = 0.0) -> None:
+        if len(vectors) != len(relation):
+            raise ValueError(
+                f"vectors must hold one row for each item of the relation: got {len(vectors)} for {len(relation)}."
+            )
+        self.relation, self.margin, self.items = relation, margin, torch.arange(len(relation))
+        self.vectors = normalize(vectors.detach().cpu().double(), dim=1)
+        self.signature = _signature(self.vectors.numpy(), np.array([relation.signature]))
+        self.advice = relation.advice  # type: ignore[misc]
+
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = self.relation.items.to(anchors.device)
+        positive, neutral = self.relation.compared(numbers[anchors], numbers[others])
+        guide = self.vectors.to(anchors.device)
+        similarity = (guide[anchors] @ guide[others].T).float()  # rounded, so that equal ones are equal
+        least = pad(similarity.masked_fill(~positive, torch.inf), (0, 1), value=torch.inf).amin(dim=1, keepdim=True)
+        return positive, neutral | (similarity > least - self.margin)
 
 
 def _arrays(matrix: Tensor | sparse.csr_array) -> tuple[npt.NDArray[Any], ...]:
