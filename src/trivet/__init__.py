@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_TABLES = (
-    "mining.positives",
-    "mining.negatives",
-    "mining.relations",
-    "losses",
-)  # all that they name is named here, too
+_TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
 _OTHERS = {
     "losses.engine": ("BlockView", "EmbeddingLoss", "LossSum", "LossTerms", "StepStats"),
     "mining": ("MinedPairs", "MinedTriplets", "mine", "mine_pairs"),
+    "mining.guided": ("Guided",),
+    "mining.grades": ("Grades",),
+    "mining.pairs": ("Pairs",),
+    "mining.relations": ("Classes", "Relation"),
+    "mining.tags": ("Tags",),
     "losses": ("MatryoshkaLoss", "SymmetricLoss"),
     "collapse": ("CollapseMonitor", "diagnose"),
     "integrations.any_training": ("Watch", "watch"),
@@ -47,20 +47,24 @@ if TYPE_CHECKING:
     from trivet.losses.engine import LossSum as LossSum
     from trivet.losses.engine import LossTerms as LossTerms
     from trivet.losses.engine import StepStats as StepStats
+    from trivet.mining import Classes as Classes
+    from trivet.mining import Grades as Grades
+    from trivet.mining import Guided as Guided
     from trivet.mining import MinedPairs as MinedPairs
     from trivet.mining import MinedTriplets as MinedTriplets
+    from trivet.mining import Pairs as Pairs
+    from trivet.mining import Relation as Relation
+    from trivet.mining import Tags as Tags
     from trivet.mining import mine as mine
     from trivet.mining import mine_pairs as mine_pairs
-    from trivet.mining import negatives, positives, relations
+    from trivet.mining import negatives, positives
     from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
-    from trivet.mining.relations import *  # noqa: F403  # its __all__ is the list
 
     __all__: list[str] = []
     __all__ += losses.__all__
     __all__ += negatives.__all__
     __all__ += positives.__all__
-    __all__ += relations.__all__
 else:
 
     def __getattr__(name: str) -> Any:

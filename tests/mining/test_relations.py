@@ -16,6 +16,7 @@ from tests import reference
 import trivet
 from trivet import Classes, Grades, Pairs, Relation, Tags
 from trivet.mining import adjacency
+from trivet.mining.adjacency import ClassAdjacency, MatrixAdjacency
 from trivet.samplers import CrossBatchMemory
 
 LISTS = [["red", "round"], ["red"], ["blue", "round"], [], ["blue", "red", "round"]]
@@ -84,6 +85,7 @@ def test_rows_of_equal_content_share_what_belongs_to_them() -> None:
     ]
     assert torch.equal(right.positive(right.items, left.items), left.positive(left.items, right.items).T)
     assert left.ignored(left.items, left.items).all()
+    assert isinstance(left.compare(left.items, right.items), MatrixAdjacency)  # a listed pair joins what is no group
     assert compared(Pairs(2, 3, listed=[(0, 2), (1, 0)], aligned=False)) == [
         [None, None, False, False, True],
         [None, None, True, False, False],
@@ -91,6 +93,21 @@ def test_rows_of_equal_content_share_what_belongs_to_them() -> None:
         [False, False, None, None, None],
         [True, False, None, None, None],
     ]
+
+
+def test_pairs_in_groups_are_compared_as_classes_are() -> None:
+    """With the same triplets as by their matrix, in both directions, and for both sides in one batch."""
+    pairs = Pairs(["a", "b", "a", "c"], ["x", "y", "x", "z"])
+    rows, others = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(5))
+    for first, second in ((pairs.left, pairs.right), (pairs.right, pairs.left)):
+        assert isinstance(first.compare(first.items, second.items), ClassAdjacency)
+        found = trivet.mine(rows, first, references=others, reference_labels=second, positives="all", negatives="all")
+        positive = first.positive(first.items, second.items)
+        expected = [
+            (a, p, n) for a in range(4) for p in range(4) for n in range(4) if positive[a, p] and not positive[a, n]
+        ]
+        assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+    assert isinstance(pairs.compare(pairs.items, pairs.items), MatrixAdjacency)
 
 
 def test_in_batch_softmax_of_pairs_in_both_directions() -> None:

@@ -12,7 +12,7 @@ from trivet.distances import Array
 from trivet.metrics.points import Metric
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve
 from trivet.metrics.tie_expectations import MEASURES
-from trivet.mining.relations import Grades, Pairs, Tags
+from trivet.mining import Grades, Pairs, Tags
 
 
 def retrieve_by_tag(

@@ -1,30 +1,39 @@
 """Choice of comparisons: label relations, selectors of positives and negatives, index triplets and pairs."""
 
-from trivet.mining import negatives, positives, relations
+from trivet.mining import negatives, positives
 from trivet.mining.distance_block import DistanceBlock
+from trivet.mining.grades import Grades
+from trivet.mining.guided import Guided
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
+from trivet.mining.pairs import Pairs
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
-from trivet.mining.relations import *  # noqa: F403  # its __all__ is the list
+from trivet.mining.relations import Classes, Relation
 from trivet.mining.selected_set import SelectedItems, SelectedSet
+from trivet.mining.tags import Tags
 from trivet.mining.triplets import MinedPairs, MinedTriplets, mine, mine_pairs
 
 __all__ = [
     "NEGATIVES",
     "POSITIVES",
+    "Classes",
     "DistanceBlock",
+    "Grades",
+    "Guided",
     "MinedPairs",
     "MinedTriplets",
     "NegativeName",
     "NegativeSelector",
+    "Pairs",
     "PositiveName",
     "PositiveSelector",
+    "Relation",
     "SelectedItems",
     "SelectedSet",
+    "Tags",
     "mine",
     "mine_pairs",
 ]
 __all__ += negatives.__all__
 __all__ += positives.__all__
-__all__ += relations.__all__

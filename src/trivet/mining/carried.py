@@ -1,0 +1,39 @@
+"""Items that belong together by what they carry."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from trivet.mining.relations import ComparedRelation, signature_of
+
+
+class CarriedRelation(ComparedRelation):
+    """Items that belong together by what they carry: tags, or pairs.
+
+    Attributes:
+        incidence: `(K, T)` of 0 and 1, which of T things each of K numbers carries.
+    """
+
+    incidence: sparse.csr_array
+
+    def carry(self, incidence: sparse.csr_array) -> None:
+        """Set what each number carries."""
+        most = np.diff(incidence.indptr).max(initial=0)  # counts of what is shared are bytes where that is enough
+        self.incidence = incidence.astype(np.uint8 if most < 2**8 else np.int32)
+        self.signature = signature_of(incidence.data, incidence.indices, incidence.indptr)
+
+    def rows(self, items: Tensor) -> sparse.csr_array:
+        """Rows `(B, T)` of the incidence, of these items."""
+        return self.incidence[items.cpu().numpy()]
+
+    def shared(self, anchors: Tensor, others: Tensor) -> Tensor:
+        """Return how many things each two items share, `(B, M)` uint8 or int32."""
+        rows = self.rows(anchors)
+        carried = np.unique(rows.indices)
+        of_others = np.ascontiguousarray(
+            self.rows(others)[:, carried].toarray().T
+        )  # a sparse one takes five times as long
+        return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
