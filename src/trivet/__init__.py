@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from trivet.losses.engine import LossTerms as LossTerms
     from trivet.losses.engine import StepStats as StepStats
     from trivet.mining import Classes as Classes
-    from trivet.mining import Grades as Grades
-    from trivet.mining import Guided as Guided
     from trivet.mining import MinedPairs as MinedPairs
     from trivet.mining import MinedTriplets as MinedTriplets
-    from trivet.mining import Pairs as Pairs
     from trivet.mining import Relation as Relation
-    from trivet.mining import Tags as Tags
     from trivet.mining import mine as mine
     from trivet.mining import mine_pairs as mine_pairs
     from trivet.mining import negatives, positives
+    from trivet.mining.grades import Grades as Grades
+    from trivet.mining.guided import Guided as Guided
     from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
+    from trivet.mining.pairs import Pairs as Pairs
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
+    from trivet.mining.tags import Tags as Tags
 
     __all__: list[str] = []
     __all__ += losses.__all__

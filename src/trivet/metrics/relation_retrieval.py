@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from trivet.distances import Array
 from trivet.metrics.points import Metric
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve
 from trivet.metrics.tie_expectations import MEASURES
-from trivet.mining import Grades, Pairs, Tags
+
+if TYPE_CHECKING:
+    from trivet.mining.grades import Grades
+    from trivet.mining.pairs import Pairs
+    from trivet.mining.tags import Tags
 
 
 def retrieve_by_tag(
@@ -44,6 +48,7 @@ def retrieve_by_tag(
         example).
 
     Example:
+        >>> from trivet import Tags
         >>> tags = Tags([["red", "round"], ["red"], ["round"], ["round"]])
         >>> found = retrieve_by_tag(np.array([[0.0], [1.0], [3.0], [4.5]]), tags, measures=("recall@1",))
         >>> {tag: result.mean()["recall@1"] for tag, result in found.items()}
@@ -56,7 +61,6 @@ def retrieve_by_tag(
             f"tags must be those of one item per embedding: got {len(tags)} items for {len(embeddings)} embeddings."
         )
     both, others = tags.joined(tags if gallery_tags is None else gallery_tags)
-    assert isinstance(both, Tags)
     carried, carried_by_others = (both.rows(items).tocsc() for items in (both.items, others))
     measured = partial(retrieve, measures=measures, distance=distance, without_positive=without_positive)
     by_tag = {}
@@ -95,6 +99,7 @@ def retrieve_both_ways(
         Karpathy, Fei-Fei, "Deep visual-semantic alignments for generating image descriptions", CVPR 2015, section 4.1.
 
     Example:
+        >>> from trivet import Pairs
         >>> left, right = np.array([[0.0], [1.0], [2.0]]), np.array([[0.1], [2.2], [1.1]])
         >>> found = retrieve_both_ways(left, right, Pairs(3, 3), measures=("recall@1",))
         >>> found["left to right"].mean()

@@ -2,16 +2,12 @@
 
 from trivet.mining import negatives, positives
 from trivet.mining.distance_block import DistanceBlock
-from trivet.mining.grades import Grades
-from trivet.mining.guided import Guided
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.negatives import NEGATIVES, NegativeName, NegativeSelector
-from trivet.mining.pairs import Pairs
 from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
 from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
 from trivet.mining.relations import Classes, Relation
 from trivet.mining.selected_set import SelectedItems, SelectedSet
-from trivet.mining.tags import Tags
 from trivet.mining.triplets import MinedPairs, MinedTriplets, mine, mine_pairs
 
 __all__ = [
@@ -19,19 +15,15 @@ __all__ = [
     "POSITIVES",
     "Classes",
     "DistanceBlock",
-    "Grades",
-    "Guided",
     "MinedPairs",
     "MinedTriplets",
     "NegativeName",
     "NegativeSelector",
-    "Pairs",
     "PositiveName",
     "PositiveSelector",
     "Relation",
     "SelectedItems",
     "SelectedSet",
-    "Tags",
     "mine",
     "mine_pairs",
 ]

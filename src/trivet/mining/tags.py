@@ -90,10 +90,10 @@ class Tags(CarriedRelation):
         items, tags = self.incidence.shape
         return self.with_items(items - tags + numbers)
 
-    def joined(self, other: Relation) -> tuple[Relation, Tensor]:
+    def joined(self, other: Relation) -> tuple[Tags, Tensor]:
         alike = isinstance(other, Tags) and other.match == self.match and np.array_equal(other.names, self.names)
         if not isinstance(other, Tags) or not alike or other.incidence is self.incidence:
-            return super().joined(other)
+            return self, super().joined(other)[1]
         both = self.with_items(torch.arange(len(self), device=self.items.device))
         both.carry(sparse.vstack([self.rows(self.items), other.rows(other.items)], format="csr"))
         return both, len(self) + torch.arange(len(other), device=self.items.device)
