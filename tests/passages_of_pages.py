@@ -587,6 +587,15 @@ def coverage() -> Iterator[str]:
     )
 
 
+def coverage_of_relations() -> Iterator[str]:
+    designs = results(STUDIES / "relation_intervals.json")["designs"].values()
+    for over in ("queries", "classes"):
+        rows = [row for design in designs if design["over"] == over for row in design["measures"].values()]
+        held, called = ([100 * row[key] for row in rows] for key in ("coverage", "called_different"))
+        yield f"{fmean(held):.0f} % ({min(held):.0f} to {max(held):.0f} %)"
+        yield f"{fmean(called):.0f} % ({min(called):.0f} to {max(called):.0f} %)"
+
+
 def of_the_readme() -> Iterator[str]:
     rows = [
         each for each in results(BENCHMARKS / "core.json")["rows"] if each["part"] == "named" and each["case"] in COMMON
@@ -638,6 +647,6 @@ SOURCES = {
     "docs/networks.md": (first_steps, texts),
     "docs/scale.md": (scale,),
     "docs/data.md": (others,),
-    "docs/evaluation.md": (coverage,),
+    "docs/evaluation.md": (coverage, coverage_of_relations),
     "docs/coming_from.md": (coarse_labels, semihard_miner),
 }

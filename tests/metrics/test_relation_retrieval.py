@@ -100,7 +100,9 @@ def test_grades_of_four_positives_of_many_items() -> None:
     """More positives and more items than tiles hold, in a loop over the ranks."""
     generator = np.random.default_rng(0)
     rows, kinds = generator.normal(size=(700, 3)), generator.integers(0, 4, size=700)
-    found = retrieve(rows, grades(kinds.tolist()), measures=("ndcg@10", "ndcg", "map"))
+    found = retrieve(rows, grades(kinds.tolist()), measures=("ndcg@10", "ndcg", "map", "recall@1", "mrr"))
+    nearest = retrieve(rows, grades(kinds.tolist()), measures=("recall@1", "mrr"))  # of the first positive alone
+    assert np.array_equal(nearest.values, found.values[:, 3:])
     table = np.array(TABLE)
     for query in range(0, 700, 50):
         order = np.argsort(np.linalg.norm(rows - rows[query], axis=1))[1:]
@@ -112,7 +114,7 @@ def test_grades_of_four_positives_of_many_items() -> None:
             return sum(each * discount for each, discount in zip(listed[:most], discounts, strict=False))
 
         hits = [rank for rank, grade in enumerate(met) if grade]
-        assert found.values[query] == pytest.approx(
+        assert found.values[query, :3] == pytest.approx(
             [
                 total(met, 10) / total(sorted(met)[::-1], 10),
                 total(met, len(met)) / total(sorted(met)[::-1], len(met)),

@@ -277,17 +277,17 @@ def retrieve_levels(
 
 def recall_at_k(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     ks: Sequence[int] = (1, 2, 4, 8),
     *,
     distance: Metric = "euclidean",
     without_positive: WithoutPositive = "miss",
 ) -> dict[int, float]:
-    """Share of items with at least one same-class item among their K nearest other items.
+    """Share of items with at least one positive, such as an item of their class, among their K nearest other items.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
-        labels: `(N,)` of any integer dtype.
+        labels: `(N,)` of any integer dtype, or a relation.
         ks: each at least 1; a K beyond N - 1 takes all others.
         distance, without_positive: as in `retrieve`, which also says how ties count.
 
