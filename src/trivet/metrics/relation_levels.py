@@ -114,8 +114,8 @@ class LevelRelation(LevelClasses):
     def _compared(self, block: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """Span by span of a block: which gallery rows are positives, and which are ignored."""
         for start, stop in spans(len(block), max(1, COMPARED // max(1, len(self._gallery)))):
-            positive, ignored = self._relation.compared(self._queries[block[start:stop]], self._gallery)
-            yield start, stop, positive, torch.zeros_like(positive) if ignored is None else ignored & ~positive
+            positive, neutral = self._relation.compared(self._queries[block[start:stop]], self._gallery)
+            yield start, stop, positive, neutral & ~positive
 
     def related(self, block: Tensor, self_rows: Tensor | None, *, graded: bool = False) -> RelatedRows:
         pairs: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = []
@@ -144,8 +144,8 @@ class LevelRelation(LevelClasses):
         return iter(())
 
     def table(self, queries: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        positive, ignored = self._relation.compared(self._queries[queries], self._gallery[rows])
-        return positive, ignored, self._gains(queries, self._gallery[rows])
+        positive, neutral = self._relation.compared(self._queries[queries], self._gallery[rows])
+        return positive, neutral & ~positive, self._gains(queries, self._gallery[rows])
 
     def _gains(self, queries: Tensor, items: Tensor) -> Tensor:
         return self._relation.relevance(self._queries[queries], items).double()
