@@ -121,6 +121,7 @@ class Defined:
     ids: bool = False
     pairs: bool = False
     positives_only: bool = True
+    graded: bool = False
 
 
 def triplet_terms(value: Callable[[Setting, float, float], float]) -> Terms:
@@ -145,7 +146,19 @@ def triplet_terms(value: Callable[[Setting, float, float], float]) -> Terms:
 def contrastive_terms(setting: Setting, problem: Problem, sample: Any) -> list[Term]:
     return reference.pair_terms(
         problem, setting.positives, setting.negatives,
-        lambda a, d: max(0.0, d - setting.margin / 2), lambda a, d: max(0.0, setting.margin - d), joined=False,
+        lambda a, p: max(0.0, problem.d(a, p) - setting.margin / 2),
+        lambda a, n: max(0.0, setting.margin - problem.d(a, n)), joined=False,
+    )  # fmt: skip
+
+
+def relevance_margin_terms(setting: Setting, problem: Problem, sample: Any) -> list[Term]:
+    def margin(a: int, j: int) -> float:
+        return setting.margin * (1 - problem.relevance(a, j))
+
+    return reference.pair_terms(
+        problem, setting.positives, setting.negatives,
+        lambda a, p: max(0.0, problem.d(a, p) - (setting.margin / 2 + margin(a, p))),
+        lambda a, n: max(0.0, margin(a, n) - problem.d(a, n)), joined=False,
     )  # fmt: skip
 
 
@@ -156,7 +169,8 @@ def margin_terms(betas: Sequence[float] | None, key: str = "") -> Terms:
 
         found = reference.pair_terms(
             problem, setting.positives, setting.negatives,
-            lambda a, d: max(0.0, d - beta(a) + setting.margin), lambda a, d: max(0.0, beta(a) - d + setting.margin),
+            lambda a, p: max(0.0, problem.d(a, p) - beta(a) + setting.margin),
+            lambda a, n: max(0.0, beta(a) - problem.d(a, n) + setting.margin),
             joined=True,
         )  # fmt: skip
         if setting.reduction == "objective":
@@ -169,8 +183,8 @@ def margin_terms(betas: Sequence[float] | None, key: str = "") -> Terms:
 def unhinged_margin_terms(setting: Setting, problem: Problem, sample: Any) -> list[Term]:
     return reference.pair_terms(
         problem, setting.positives, setting.negatives,
-        lambda a, d: reference.unhinged_pair(d, 1, BETA, setting.margin),
-        lambda a, d: reference.unhinged_pair(d, -1, BETA, setting.margin), joined=True,
+        lambda a, p: reference.unhinged_pair(problem.d(a, p), 1, BETA, setting.margin),
+        lambda a, n: reference.unhinged_pair(problem.d(a, n), -1, BETA, setting.margin), joined=True,
     )  # fmt: skip
 
 
@@ -201,6 +215,13 @@ DEFINED = {
         trivet.ContrastiveLoss.reductions,
         pairs=True,
     ),
+    "contrastive by relevance": Defined(
+        lambda s: trivet.ContrastiveLoss(positive_margin=s.margin / 2, relevance_margin=True, **s.of_distances()),
+        relevance_margin_terms,
+        trivet.ContrastiveLoss.reductions,
+        pairs=True,
+        graded=True,
+    ),
     "margin": Defined(lambda s: trivet.MarginLoss(beta=BETA, **s.of_distances()).double(), **OF_MARGIN),
     "margin, fixed beta": Defined(
         lambda s: trivet.MarginLoss(beta=BETA, learn_beta=False, **s.of_distances()).double(), **OF_MARGIN
@@ -222,6 +243,17 @@ DEFINED = {
         ["cosine"],
         unit=True,
         pairs=True,
+    ),
+    "multi-similarity by relevance": Defined(
+        lambda s: trivet.MultiSimilarityLoss(threshold=s.margin, relevance_margin=True, **s.common()),
+        lambda s, problem, sample: reference.multi_similarity_terms(
+            problem, s.positives, s.negatives, 2.0, 50.0, s.margin, False, relevance_margin=True
+        ),
+        trivet.MultiSimilarityLoss.reductions,
+        ["cosine"],
+        unit=True,
+        pairs=True,
+        graded=True,
     ),
     "NCA": Defined(
         lambda s: trivet.NCATripletLoss(temperature=0.5, **s.common()),

@@ -32,15 +32,23 @@ def measure(x: Row, y: Row, kind: str) -> float:
 Related = Callable[[int, int], bool | None]
 
 
+Relevance = Callable[[int, int], float]
+
+
 def equal_labels(label: int, other: int) -> bool | None:
     return label == other
+
+
+def equal_is_relevant(label: int, other: int) -> float:
+    return float(label == other)
 
 
 @dataclass
 class Problem:
     """Anchors against references; `same(a, j)` tells whether they are the same item.
 
-    `related` tells of two labels whether their items belong together, or do not, or (None) neither.
+    `related` tells of two labels whether their items belong together, or do not, or (None) neither; `grade` how
+    relevant they are to each other.
     """
 
     anchors: Sequence[Row]
@@ -50,6 +58,10 @@ class Problem:
     same: Callable[[int, int], bool]
     kind: str
     related: Related = equal_labels
+    grade: Relevance = equal_is_relevant
+
+    def relevance(self, a: int, j: int) -> float:
+        return self.grade(self.labels[a], self.reference_labels[j])
 
     def d(self, a: int, j: int) -> float:
         return measure(self.anchors[a], self.references[j], self.kind)
@@ -496,11 +508,11 @@ def pair_terms(
     problem: Problem,
     positives: Rule,
     negatives: Rule,
-    pull: Callable[[int, float], float],
-    push: Callable[[int, float], float],
+    pull: Callable[[int, int], float],
+    push: Callable[[int, int], float],
     joined: bool,
 ) -> list[Term]:
-    """Terms of pulls and pushes, functions of anchor and distance; `joined` makes a tuple's two one term."""
+    """Terms of pulls and pushes, functions of an anchor and the other; `joined` makes a tuple's two one term."""
     terms = []
     for a in range(len(problem.anchors)):
         if is_set(negatives) or is_band(negatives):
@@ -508,7 +520,7 @@ def pair_terms(
         else:
             tuples = tuples_of(problem, a, positives, negatives)
             near, far = [p for p, _ in tuples], [n for _, n in tuples]
-        pulls, pushes = [pull(a, problem.d(a, p)) for p in near], [push(a, problem.d(a, n)) for n in far]
+        pulls, pushes = [pull(a, p) for p in near], [push(a, n) for n in far]
         if joined and not (is_set(negatives) or is_band(negatives)):
             terms += [Term(a, (x, y), x, (y,)) for x, y in zip(pulls, pushes, strict=True)]
         else:
@@ -517,7 +529,14 @@ def pair_terms(
 
 
 def multi_similarity_terms(
-    problem: Problem, positives: Rule, negatives: Rule, a: float, b: float, threshold: float, skip_if_any_empty: bool
+    problem: Problem,
+    positives: Rule,
+    negatives: Rule,
+    a: float,
+    b: float,
+    threshold: float,
+    skip_if_any_empty: bool,
+    relevance_margin: bool = False,
 ) -> list[Term]:
     """One term for each anchor with a positive and a negative in the batch."""
     terms = []
@@ -526,7 +545,8 @@ def multi_similarity_terms(
         if not (problem.positives(i) and problem.negatives(i)) or (skip_if_any_empty and not (near and far)):
             continue
         pull = math.log1p(math.fsum(math.exp(-a * (problem.s(i, p) - threshold)) for p in near)) / a
-        push = math.log1p(math.fsum(math.exp(b * (problem.s(i, n) - threshold)) for n in far)) / b
+        limits = [threshold + relevance_margin * problem.relevance(i, n) * (1 - threshold) for n in far]
+        push = math.log1p(math.fsum(math.exp(b * (problem.s(i, n) - t)) for n, t in zip(far, limits, strict=True))) / b
         terms.append(Term(i, (pull + push,), pull, (push,)))
     return terms
 

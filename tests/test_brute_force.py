@@ -72,6 +72,10 @@ def by_tags(least: float) -> reference.Related:
     return related
 
 
+def of_tags(label: int, other: int) -> float:
+    return len(TAGS[label] & TAGS[other]) / max(1, len(TAGS[label] | TAGS[other]))
+
+
 class Years(trivet.Relation):
     """A relation of one's own: next to each other, or two apart and ignored."""
 
@@ -85,21 +89,32 @@ class Years(trivet.Relation):
         return (anchors[:, None] - others).abs() == 2
 
 
-# A relation of five items, and the same of two of their numbers.
-RELATIONS: dict[str, tuple[trivet.Relation, reference.Related]] = {
-    "any tag": (trivet.Tags(TAGS), by_tags(0.0)),
-    "all tags": (trivet.Tags(TAGS, match="all"), by_tags(1.0)),
-    "half of the tags": (trivet.Tags(TAGS, match=0.5), by_tags(0.5)),
+def of_sides(u: int, v: int) -> bool | None:
+    return None if (u < 2) == (v < 2) else (min(u, v), max(u, v)) in EDGES
+
+
+def of_years(u: int, v: int) -> bool | None:
+    return True if abs(u - v) <= 1 else None if abs(u - v) == 2 else False
+
+
+# A relation of five items, and whether and how much two of their numbers belong together.
+RELATIONS: dict[str, tuple[trivet.Relation, reference.Related, reference.Relevance]] = {
+    "any tag": (trivet.Tags(TAGS), by_tags(0.0), of_tags),
+    "all tags": (trivet.Tags(TAGS, match="all"), by_tags(1.0), of_tags),
+    "half of the tags": (trivet.Tags(TAGS, match=0.5), by_tags(0.5), of_tags),
     "pairs": (
         trivet.Pairs(["p", "q", "p"], ["x", "y", "z"], listed=[(1, 0)]),
-        lambda u, v: None if (u < 2) == (v < 2) else (min(u, v), max(u, v)) in EDGES,
+        of_sides,
+        lambda u, v: float(of_sides(u, v) is True),
     ),
     "grades": (
         trivet.Grades(GRADES, positive=0.75, negative=0.5),
         lambda u, v: True if GRADES[u][v] >= 0.75 else None if GRADES[u][v] >= 0.5 else False,
+        lambda u, v: GRADES[u][v],
     ),
-    "own": (Years(), lambda u, v: True if abs(u - v) <= 1 else None if abs(u - v) == 2 else False),
+    "own": (Years(), of_years, lambda u, v: float(of_years(u, v) is True)),
 }
+GRADED = ["any tag", "grades", "grades", "grades"]
 HALVES = [list(signs) for signs in itertools.product([-0.5, 0.5], repeat=4)]
 
 
@@ -142,8 +157,9 @@ class Sample:
             return ids is not None and ids[a] == reference_ids[j]
 
         reference_labels = self.labels if own else self.reference_labels
-        related = RELATIONS[self.relation][1] if self.relation else reference.equal_labels
-        return Problem(rows, self.labels, others, reference_labels, same, kind, related)
+        rule = (reference.equal_labels, reference.equal_is_relevant)
+        rule = RELATIONS[self.relation][1:] if self.relation else rule
+        return Problem(rows, self.labels, others, reference_labels, same, kind, *rule)
 
     def items(self) -> tuple[list[int] | None, list[int] | None]:
         """The items of anchors and references; None where no anchor is among the references."""
@@ -184,6 +200,7 @@ def samples(
     normalized: bool = False,
     numbered: bool = False,
     ids: bool = False,
+    graded: bool = False,
 ) -> Sample:
     """A batch.
 
@@ -193,8 +210,10 @@ def samples(
         normalized: rows may have any norm, as they are normalized anyway.
         numbered: labels count from 0, for losses with a parameter per class.
         ids: always with ids.
+        graded: of a relation with grades.
     """
-    by = None if numbered else draw(st.sampled_from([None] * len(RELATIONS) + list(RELATIONS)))
+    related = GRADED if graded else [None] * len(RELATIONS) + list(RELATIONS)
+    by = None if numbered else draw(st.sampled_from(related))
     size, others = draw(st.integers(0, 12)), draw(st.integers(0, 12))
     relation = draw(st.sampled_from(["own", "items"] if ids else ["own", "own", "items", "references", "itself"]))
     with_references = relation == "references" or (relation == "items" and draw(st.booleans()))
@@ -447,7 +466,7 @@ def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
     loss = DEFINED[name]
     reduction = draw(st.sampled_from(list(loss.reductions)))
     strategies = OF_SETS if loss.sets_only else STRATEGIES
-    if reduction == "objective" and name != "contrastive":
+    if reduction == "objective" and not name.startswith("contrastive"):
         strategies = OF_ALL_PAIRS
     positives, negatives = draw(st.sampled_from(strategies))
     distance = draw(st.sampled_from(list(loss.distances)))
@@ -466,7 +485,8 @@ def problems(draw: st.DrawFn, name: str) -> tuple[Setting, Sample]:
     unit = True if loss.unit or distance == "cosine" or unit_only(positives, negatives) else None
     # The pull x_a . x_p of a pair ties with that of the pair turned round, unless rounding decides.
     exact = True if name == "n-pair" and setting.trim_positives_only else None
-    sample = draw(samples(unit=unit, exact=exact, normalized=loss.unit, numbered=loss.numbered, ids=loss.ids))
+    chosen = {"numbered": loss.numbered, "ids": loss.ids, "graded": loss.graded}
+    sample = draw(samples(unit=unit, exact=exact, normalized=loss.unit, **chosen))
     return replace(setting, normalize=sample.normalize), sample
 
 

@@ -365,6 +365,20 @@ def other_relations_than_classes(crew: Crew) -> None:
     compare(crew, proxy_anchor_of_tags, [({}, Related(COUNTS[: crew.size]))])
 
 
+@check_of_two
+def losses_by_relevance(crew: Crew) -> None:
+    for place, make in enumerate(BY_RELEVANCE):
+        relation, further = (TAGS, GRADES)[place % 2], bool(place // 2 % 2)
+        case = Related(COUNTS[: crew.size], ids=further, references=further, block_size=3, relation=relation)
+        compare(crew, make, [(options, case) for options in STRATEGIES[place::5]])
+
+
+BY_RELEVANCE: list[Callable[..., trivet.EmbeddingLoss]] = [
+    partial(trivet.ContrastiveLoss, margin=3.5, normalize=True, relevance_margin=True),
+    partial(trivet.MultiSimilarityLoss, relevance_margin=True),
+]
+
+
 def proxy_anchor_of_tags(**options: Any) -> trivet.ProxyAnchorLoss:
     return trivet.ProxyAnchorLoss(4, 4, **{**options, "generator": torch.Generator().manual_seed(SEED)})
 

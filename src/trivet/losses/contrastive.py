@@ -16,11 +16,14 @@ class ContrastiveLoss(EmbeddingLoss):
     """Pull positives together and push negatives at least a margin away.
 
     Sum over the chosen positive pairs of max(0, D(a, p) - positive_margin) and over the chosen negative pairs of
-    max(0, margin - D(a, n)).
+    max(0, margin - D(a, n)). With `relevance_margin`, r being how relevant the two are to each other, these are
+    max(0, D(a, p) - positive_margin - margin (1 - r)) and max(0, margin (1 - r) - D(a, n)): of half as relevant items
+    positives need not come as near, and negatives may be nearer.
 
     Args:
         margin: in the unit of D.
         positive_margin: in the unit of D; positives within it are not pulled, so that a class need not be a point.
+        relevance_margin: whether the margin depends on the grades of a relation, of `Grades` or `Tags`.
         distance: "squared_euclidean", "euclidean" or "cosine".
         positives, negatives: a selector, or the name of one; with both "all", every ordered pair counts.
         reduction: "objective" divides by N^2, all ordered pairs (N M against references); "mean" by the chosen
@@ -29,21 +32,31 @@ class ContrastiveLoss(EmbeddingLoss):
 
     Source:
         Hadsell, Chopra, LeCun, CVPR 2006; in this form Levi et al., ICCV 2021, section 3. `positive_margin` is
-        `pos_margin` of pytorch-metric-learning.
+        `pos_margin` of pytorch-metric-learning. `relevance_margin`: Falcon et al., "Relevance-based Margin for
+        Contrastively-trained Video Retrieval Models", ICMR 2022, scale the margin of negatives by 1 - r; that of
+        positives is ours.
 
     Example:
         >>> embeddings = torch.tensor([[0.0], [1.0], [1.5]])
         >>> ContrastiveLoss(margin=1.0, reduction="sum")(embeddings, torch.tensor([0, 0, 1]))
         tensor(3.5000)
+        >>> from trivet import Grades
+        >>> grades = Grades([[1.0, 0.5], [0.5, 1.0]], positive=1.0)[[0, 0, 1]]  # half as relevant: pushed to half of 4
+        >>> ContrastiveLoss(margin=4.0, relevance_margin=True, reduction="sum")(embeddings, grades)
+        tensor(5.5000)
     """
 
     reductions = ("objective", "mean", "mean-active", "sum")
     term = "pair"
-    not_settings = EmbeddingLoss.not_settings | {"normalize"}  # that of the model
+    not_settings = EmbeddingLoss.not_settings | {
+        "normalize",
+        "relevance_margin",
+    }  # that of the model; classes have no grades
     sums_sets = True
     negative_weight = "within-reach"
 
     positive_margin: float = 0.0
+    relevance_margin: bool = False
     distance: Distance = "squared_euclidean"
     positives: PositiveName | PositiveSelector = "all"
     negatives: NegativeName | NegativeSelector = "all"
@@ -56,9 +69,7 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def formula(self, block: BlockView) -> LossTerms:
         """The hinges D(a, p) - positive_margin for each chosen positive and margin - D(a, n) for each negative."""
-        if not block.paired:
-            block.settle(self._reach(block))
-        push = (self.margin - block.to_negative).relu()
+        push = (self._settled_reach(block) - block.to_negative).relu()
         return LossTerms(
             torch.cat([self._pull(block), push], dim=1),
             torch.cat([block.positive_chosen, block.negative_chosen], dim=1),
@@ -67,13 +78,25 @@ class ContrastiveLoss(EmbeddingLoss):
 
     def set_sum(self, block: BlockView) -> LossSum:
         """The sum of the hinges over a set of negatives."""
-        pull = block.at_positives(self._pull(block), 0)
-        push, active = hinge_sum(block.settle(self._reach(block)), block.to_negative)
+        pull, reach = block.at_positives(self._pull(block), 0), self._settled_reach(block)
+        if self.relevance_margin:
+            hinges = (reach - block.to_negative).relu()
+            push, active = hinges.sum(), (hinges.detach() > 0).sum(dim=1)
+        else:
+            push, active = hinge_sum(reach, block.to_negative)
         counts = block.positive_count + block.negative_count
         return LossSum(pull.sum() + push, counts, active=(pull.detach() > 0, active), anchors=len(block.labels))
 
-    def _reach(self, block: BlockView) -> Tensor:
-        return block.to_positive.new_full((len(block.labels), 1), self.margin)
+    def _settled_reach(self, block: BlockView) -> Tensor:
+        """The distance to which negatives are pushed, `(B, 1)` or of each; `to_negative` is exact there."""
+        if self.relevance_margin:
+            reach = self.margin * (1 - block.relevance_to_negative)
+            return reach if block.paired else block.settle_each(reach)
+        reach = block.to_positive.new_full((len(block.labels), 1), self.margin)
+        return reach if block.paired else block.settle(reach)
 
     def _pull(self, block: BlockView) -> Tensor:
+        if self.relevance_margin:
+            within = self.positive_margin + self.margin * (1 - block.relevance_to_positive)
+            return (block.to_positive - within).relu()
         return (block.to_positive - self.positive_margin).relu() if self.positive_margin else block.to_positive

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trivet.mining.adjacency import BlockAdjacency, Exclusion
 from trivet.mining.batch import Batch
+from trivet.mining.relations import Relation
 from trivet.runtime.lazy import lazy
 
 
@@ -45,9 +46,14 @@ class BlockLabels:
         return self._batch.adjacency.block(None if self._is_full else self._span, itself)
 
     @property
+    def relation(self) -> Relation:
+        """The relation of the batch."""
+        return self._batch.relation
+
+    @property
     def reference_numbers(self) -> Tensor:
         """The numbers `(K,)` of the classes or tags of the references."""
-        return self._batch.relation.numbers(self.reference_labels)
+        return self.relation.numbers(self.reference_labels)
 
     @lazy
     def same_class(self) -> Tensor:

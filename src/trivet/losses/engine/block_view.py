@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from trivet.distances import device
 from trivet.losses.engine.formula_block import FormulaBlock, Gradients
 from trivet.mining.counter_rng import CounterRng
 from trivet.mining.index_tuples import IndexTuples
+from trivet.mining.relations import Unlabelled
 from trivet.mining.selected_set import Bands, SelectedItems
 from trivet.mining.strategy import Strategy
 from trivet.mining.trimming import Cut
@@ -94,6 +96,48 @@ class BlockView:
             block.settle_negatives(torch.zeros_like(block.labels[:, None], dtype=block.references.dtype))
         return block.to_set(negatives.penalty)
 
+    @lazy
+    def relevance_to_positive(self) -> Tensor:
+        """Relevance `(B, S)` of the positives to the anchors; where none is chosen it means nothing."""
+        return self._relevance_to(self.selection.positives)
+
+    @lazy
+    def relevance_to_negative(self) -> Tensor:
+        """Relevance `(B, S)` of the negatives to the anchors if paired, else `(B, M)` of all references.
+
+        0 for what the relation has no grade of.
+        """
+        negatives = self.selection.negatives
+        return self._relevance_to(negatives) if isinstance(negatives, SelectedItems) else self._relevance
+
+    def _relevance_to(self, items: SelectedItems) -> Tensor:
+        if self._relevance.shape[1] == 0:
+            return self._relevance.new_zeros(items.index.shape)
+        return self._relevance.gather(1, items.index)
+
+    @lazy
+    def _relevance(self) -> Tensor:
+        """Relevance `(B, M)` of all references to the anchors.
+
+        Raises:
+            ValueError: if it does not lie in [0, 1], or nothing is known of it.
+        """
+        relation = self._block.relation
+        if isinstance(relation, Unlabelled):
+            raise ValueError(
+                "labels must be given to a loss that reads how relevant items are: got indices alone; pass labels too."
+            )
+        grades = relation.relevance(self.labels, self.reference_labels).nan_to_num(nan=0.0)
+        if torch.compiler.is_compiling():
+            torch._assert_async(((grades >= 0) & (grades <= 1)).all(), "relevance must lie in [0, 1] for this loss.")
+        elif grades.numel():
+            low, high = device.read_extremes(grades.flatten())
+            if low < 0 or high > 1:
+                raise ValueError(
+                    f"relevance must lie in [0, 1] for this loss: got {low:g} to {high:g}; divide by the largest."
+                )
+        return grades.to(self._block.references.dtype)
+
     @property
     def rounds(self) -> bool:
         """Return whether rounding may have changed `to_negative`, of a set of negatives."""
@@ -105,16 +149,29 @@ class BlockView:
         For a formula with a hinge or a case there, of a set of negatives; before `to_negative` is read. Infinitely low
         where a slot is empty. Returned as it is.
         """
-        self.reach = reach
-        if self.rounds:
-            if self._cut is not None:
-                low, high = (self._squared(reach - value) for value in reversed(self._cut))
-                self._block.rounded.settle_between(low, high)
+        if self._settle_between(reach):
             limits = self._squared(reach)
             if self._block.distance == "euclidean":
                 limits = pad(limits, (0, 1))  # with 0, for `to_negative`
             self._block.rounded.settle(limits)
         return reach
+
+    def settle_each(self, reach: Tensor) -> Tensor:
+        """Make `to_negative` exact at a distance for each negative, `(B, M)`; see `settle`."""
+        if self._settle_between(reach):
+            limits = self._squared(reach)
+            self._block.rounded.settle_between(limits, limits)
+            if self._block.distance == "euclidean":
+                self._block.rounded.settle(torch.zeros_like(limits[:, :1]))
+        return reach
+
+    def _settle_between(self, reach: Tensor) -> bool:
+        """Settle what lies between the ends of the cut, and return whether rounding matters."""
+        self.reach = reach
+        if self.rounds and self._cut is not None:
+            low, high = (self._squared(reach - value) for value in reversed(self._cut))
+            self._block.rounded.settle_between(low, high)
+        return self.rounds
 
     def _squared(self, limits: Tensor) -> Tensor:
         if self._block.distance == "euclidean":
