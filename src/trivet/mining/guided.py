@@ -27,6 +27,7 @@ class Guided(ComparedRelation):
         there each anchor has one positive and the margin is 0.
 
     Example:
+        >>> from trivet import Classes
         >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.4], [0.0, 1.0]])
         >>> guided = Guided(Classes(torch.tensor([0, 0, 1, 1])), guide)
         >>> guided.ignored(guided.items[:1], guided.items)  # 0.91 to the third, 0.8 to the positive
