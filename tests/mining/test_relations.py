@@ -15,9 +15,13 @@ from tests import reference
 
 import trivet
 from trivet import Classes, Grades, Pairs, Relation, Tags
+from trivet.knn.hard_negatives import hard_negatives
+from trivet.knn.index import build_index
+from trivet.label_noise import find_suspects
+from trivet.metrics import nearest_pairs
 from trivet.mining import adjacency
 from trivet.mining.adjacency import ClassAdjacency, MatrixAdjacency
-from trivet.samplers import CrossBatchMemory
+from trivet.samplers import CrossBatchMemory, PKBatches
 
 LISTS = [["red", "round"], ["red"], ["blue", "round"], [], ["blue", "red", "round"]]
 MATRIX = [[0, 1, 1], [0, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 1]]  # of blue, red, round
@@ -317,6 +321,25 @@ def test_mistakes_are_named(message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}") as caught:
         MISTAKES[message]()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "taker",
+    [
+        trivet.diagnose,
+        lambda rows, labels: trivet.Watch(lambda items: rows, rows, labels),
+        lambda rows, labels: PKBatches(labels, num_classes=2, samples_per_class=2, seed=0),
+        lambda rows, labels: hard_negatives(build_index(rows.numpy()), labels),
+        find_suspects,
+        nearest_pairs,
+    ],
+)
+def test_what_takes_classes_alone_says_so(taker: Callable[[torch.Tensor, Relation], object]) -> None:
+    rows = torch.randn(40, 4, generator=torch.Generator().manual_seed(6))
+    with pytest.raises(
+        ValueError, match=r"^labels must be one class for each item here: got Tags; pass integers \(N,\)"
+    ):
+        taker(rows, Tags(LISTS * 8))
 
 
 def test_tags_made_of_each_side_are_joined() -> None:

@@ -106,6 +106,12 @@ class Relation(ABC):
             )
         return self, other.items
 
+    def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
+        raise ValueError(
+            f"labels must be one class for each item here: got {type(self).__name__}; pass integers (N,), as only "
+            "losses, trivet.mine, memories and retrieval take relations."
+        )
+
     def __len__(self) -> int:
         return len(self.items)
 
