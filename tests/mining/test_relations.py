@@ -340,6 +340,7 @@ def test_what_takes_classes_alone_says_so(taker: Callable[[torch.Tensor, Relatio
         ValueError, match=r"^labels must be one class for each item here: got Tags; pass integers \(N,\)"
     ):
         taker(rows, Tags(LISTS * 8))
+    taker(rows, Classes(torch.arange(40) % 5))
 
 
 def test_tags_made_of_each_side_are_joined() -> None:

@@ -143,6 +143,9 @@ class Classes(Relation):
     def __init__(self, labels: Tensor) -> None:
         self.items = labels
 
+    def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
+        return self.items.cpu().numpy()
+
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return anchors[:, None] == others
 
