@@ -306,6 +306,18 @@ DEFINED = {
         pairs=True,
         positives_only=False,
     ),
+    "approximate NDCG": Defined(
+        lambda s: trivet.ApproxNDCGLoss(temperature=0.25, **s.of_anchors()),
+        lambda s, problem, sample: reference.set_terms(
+            problem, s.positives, s.negatives, lambda *chosen: reference.approx_ndcg(problem, *chosen, 0.25), both=False
+        ),
+        trivet.ApproxNDCGLoss.reductions,
+        ["cosine"],
+        unit=True,
+        pairs=True,
+        positives_only=False,
+        graded=True,
+    ),
     "unhinged triplet": Defined(
         lambda s: trivet.UnhingedTripletLoss(margin=s.margin, **s.common()),
         triplet_terms(lambda s, near, far: reference.unhinged_triplet(near, far, s.margin)),

@@ -220,6 +220,20 @@ def supcon(
     return -math.fsum(math.log(math.exp(problem.s(a, p) / temperature) / total) for p in positives) / len(positives)
 
 
+def approx_ndcg(
+    problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], temperature: float
+) -> float:
+    """1 less equation 16 of Qin, Liu and Li of one anchor, with gains as they are."""
+
+    def rank(p: int) -> float:
+        above = [(problem.s(a, p) - problem.s(a, j)) / temperature for j in [*positives, *negatives] if j != p]
+        return 1 + math.fsum(1 / (1 + math.exp(x)) for x in above)
+
+    gains = sorted((problem.relevance(a, p) for p in positives), reverse=True)
+    best = math.fsum(gain / math.log2(1 + place) for place, gain in enumerate(gains, start=1))
+    return 1 - math.fsum(problem.relevance(a, p) / math.log2(1 + rank(p)) for p in positives) / best
+
+
 def circle(
     problem: Problem, a: int, positives: Sequence[int], negatives: Sequence[int], margin: float, scale: float
 ) -> float:

@@ -23,6 +23,7 @@ LOSSES: dict[str, Callable[[], trivet.EmbeddingLoss]] = {
     "n-pair": lambda: trivet.NPairLoss(),
     "supcon": lambda: trivet.SupConLoss(),
     "supcon of triplets": lambda: trivet.SupConLoss(positives="all", negatives=trivet.mining.HardNegative(k=2)),
+    "approximate NDCG": lambda: trivet.ApproxNDCGLoss(temperature=0.5),
     "proxies": lambda: trivet.ProxyNCALoss(num_classes=4, embedding_dim=3),
     "centres": lambda: trivet.ArcFaceLoss(num_classes=4, embedding_dim=3, scale=4.0, sub_centers=2),
     "proxies as anchors": lambda: trivet.ProxyAnchorLoss(num_classes=4, embedding_dim=3, scale=4.0),

@@ -131,6 +131,7 @@ RANGED = {
     "n-pair": ["temperature", "l2_weight"],
     "supcon": ["temperature"],
     "circle": ["scale"],
+    "approx-ndcg": ["temperature"],
     "unhinged-margin": ["beta"],
 } | {name: ["scale", "proxy_learning_rate"] for name in PROXIES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ TAGS = trivet.Tags([["a"], ["a", "b"], ["b", "c", "d"], [], ["d"], ["a", "b", "c
 LOSSES: dict[str, Callable[..., trivet.EmbeddingLoss]] = {
     "contrastive": partial(trivet.ContrastiveLoss, margin=8.0, positive_margin=0.1, relevance_margin=True),
     "multi-similarity": partial(trivet.MultiSimilarityLoss, relevance_margin=True),
+    "approximate NDCG": trivet.ApproxNDCGLoss,
 }
 
 
@@ -89,3 +91,56 @@ def test_what_relevance_must_be(name: str) -> None:
 def test_a_threshold_above_every_similarity() -> None:
     with pytest.raises(ValueError, match="threshold must not exceed 1 with relevance_margin"):
         trivet.MultiSimilarityLoss(threshold=1.5, relevance_margin=True)
+
+
+def test_the_approximate_ndcg_of_a_batch_with_ties() -> None:
+    """Every two rows of V8 several times, so that positives tie with positives and with negatives."""
+    graded = [[1.0, 0.75, 0.25], [0.75, 0.5, 0.5], [0.25, 0.5, 1.0]]
+    rows, labels = reference.V8[:4] * 3, [0, 1, 2, 0, 2, 1, 1, 2, 0, 1, 0, 0]
+    related: list[list[bool | None]] = [[True, True, False], [True, True, None], [False, None, True]]
+    problem = replace(
+        reference.batch(rows, labels, "cosine"),
+        related=lambda u, v: related[u][v],
+        grade=lambda u, v: graded[u][v],
+    )
+    rule = Rule("all")
+    terms = reference.set_terms(
+        problem, rule, rule, lambda *chosen: reference.approx_ndcg(problem, *chosen, 0.25), both=False
+    )
+
+    relation = Listed(torch.tensor(graded), related)[labels]
+    for block_size in (None, 1, 5):
+        loss = trivet.ApproxNDCGLoss(temperature=0.25, reduction="sum", block_size=block_size)
+        value = loss(torch.tensor(rows, dtype=torch.float64), relation)
+        assert value.item() == pytest.approx(reference.reduced(terms, "sum", 12, 1), rel=1e-12)
+    assert loss.last.terms == 12
+
+
+class Listed(trivet.Relation):
+    """Three classes with grades that do not decide what is positive, and what is ignored."""
+
+    def __init__(self, grades: Tensor, related: list[list[bool | None]]) -> None:
+        self.grades, self.related, self.items = grades, related, torch.arange(3)
+
+    def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return torch.tensor([[self.related[u][v] is True for v in others.tolist()] for u in anchors.tolist()])
+
+    def ignored(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return torch.tensor([[self.related[u][v] is None for v in others.tolist()] for u in anchors.tolist()])
+
+    def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
+        return self.grades[anchors][:, others].double()
+
+
+def test_at_a_low_temperature_it_is_the_ndcg() -> None:
+    """And positives of no relevance are no positives."""
+    rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]], dtype=torch.float64)
+    grades = [[1.0, 0.25, 0.0, 0.75], [0.25, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.75, 0.0, 0.0, 1.0]]
+    loss = trivet.ApproxNDCGLoss(temperature=0.001, reduction="sum")
+    graded = trivet.Grades(grades, positive=0.25)
+    value = loss(rows[:1], graded[[0]], references=rows[1:], reference_labels=graded[[1, 2, 3]])
+    best = 0.75 + 0.25 / math.log2(3)
+    assert value.item() == pytest.approx(1 - (0.25 + 0.75 / math.log2(4)) / best, rel=1e-9)
+    everything = trivet.Grades(grades, positive=0.0)
+    assert loss(rows[2:3], everything[[2]], references=rows, reference_labels=everything).item() == 0
+    assert loss.last.terms == 0

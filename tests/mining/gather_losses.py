@@ -376,6 +376,7 @@ def losses_by_relevance(crew: Crew) -> None:
 BY_RELEVANCE: list[Callable[..., trivet.EmbeddingLoss]] = [
     partial(trivet.ContrastiveLoss, margin=3.5, normalize=True, relevance_margin=True),
     partial(trivet.MultiSimilarityLoss, relevance_margin=True),
+    trivet.ApproxNDCGLoss,
 ]
 
 

@@ -1,5 +1,6 @@
 """Losses on pairs, triplets, sets and proxies, one per file."""
 
+from trivet.losses.approx_ndcg import ApproxNDCGLoss
 from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
@@ -30,6 +31,7 @@ LOSSES: dict[str, type[EmbeddingLoss]] = {
     "n-pair": NPairLoss,
     "supcon": SupConLoss,
     "circle": CircleLoss,
+    "approx-ndcg": ApproxNDCGLoss,
     "proxy-nca": ProxyNCALoss,
     "proxy-anchor": ProxyAnchorLoss,
     "arcface": ArcFaceLoss,
@@ -39,6 +41,7 @@ LOSSES: dict[str, type[EmbeddingLoss]] = {
 }
 
 __all__ = [
+    "ApproxNDCGLoss",
     "ArcFaceLoss",
     "CircleLoss",
     "ContrastiveLoss",
