@@ -71,8 +71,8 @@ class ApproxNDCGLoss(EmbeddingLoss):
         above = self._above(to_positive, block.at_positives(block.to_positive, torch.inf))
         ranks = 0.5 + above + self._above(to_positive, to_negative)  # p is half above itself
         total = (gains / torch.log2(1 + ranks)).sum(dim=1)
-        places = torch.arange(2, gains.shape[1] + 2, dtype=gains.dtype, device=gains.device)
-        ideal = (gains.sort(dim=1, descending=True).values / places.log2()).sum(dim=1)
+        order = torch.arange(2, gains.shape[1] + 2, dtype=gains.dtype, device=gains.device)
+        ideal = (gains.sort(dim=1, descending=True).values / order.log2()).sum(dim=1)
         used = ideal > 0
         return LossTerms((1 - total / ideal.where(used, 1))[:, None], used[:, None])
 
