@@ -36,7 +36,7 @@ class, or deep for the length of their rows, accuse none, and where no label mus
 the probabilities, too. Where the first begins was chosen with labels of people of 6,000 of the 20,000 images of
 CIFAR-10 in sight, half of which are reported. The order of the items, and so AUROC and precision, did not change. A
 fourth came last, and nothing was chosen on these sets: a range above 0 needs more than overlap shows in redraws. Cases,
-rare modes and the heads, but those on right labels of texts, were made anew by all four on 28 November.
+rare modes and heads were made anew by all four on 28 November.
 
 Dropping what is doubtful was tried because on CIFAR-10N "worse", with the seeds reported, a head did better after
 cleanlab's decisions. The rule (above one half, two items of each class kept) was chosen on heads trained on the sets
@@ -826,7 +826,7 @@ def _retrained(cells: Mapping[str, Any]) -> list[str]:
         "Recall@1 on test items with right labels, a linear head on the same embeddings; mean ± sample standard "
         "deviation over seeds. Decisions: probability to be wrong above one half; doubtful: that of being wrong or not "
         "separable, but two items of each class are kept; cleanlab's `find_label_issues` with logistic regression. "
-        "Those on right labels of texts, and after cleanlab's decisions, are of 26 November, all others of 28.",
+        "Those after cleanlab's decisions are of 26 November, all others of 28.",
         "",
         "| set | " + " | ".join(ways) + " |",
         "|" + "---|" * (1 + len(ways)),
