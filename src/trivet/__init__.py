@@ -22,7 +22,7 @@ _OTHERS = {
     "mining.pairs": ("Pairs",),
     "mining.relations": ("Classes", "Relation"),
     "mining.tags": ("Tags",),
-    "losses": ("MatryoshkaLoss", "SymmetricLoss"),
+    "losses": ("DistillationLoss", "MatryoshkaLoss", "SymmetricLoss"),
     "collapse": ("CollapseMonitor", "diagnose"),
     "integrations.any_training": ("Watch", "watch"),
 }
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trivet.integrations.any_training import Watch as Watch
     from trivet.integrations.any_training import watch as watch
     from trivet.losses import *  # noqa: F403  # its __all__ is the list
+    from trivet.losses import DistillationLoss as DistillationLoss
     from trivet.losses import MatryoshkaLoss as MatryoshkaLoss
     from trivet.losses import SymmetricLoss as SymmetricLoss
     from trivet.losses.engine import BlockView as BlockView

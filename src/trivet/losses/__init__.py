@@ -5,6 +5,7 @@ from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.circle import CircleLoss
 from trivet.losses.contrastive import ContrastiveLoss
 from trivet.losses.cosface import CosFaceLoss
+from trivet.losses.distillation import DistillationLoss as DistillationLoss  # no name in settings: it takes a teacher
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.margin import MarginLoss
 from trivet.losses.matryoshka import MatryoshkaLoss as MatryoshkaLoss  # no name in settings: it takes a loss
