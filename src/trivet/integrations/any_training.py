@@ -190,7 +190,9 @@ def watch(
 
 def _classes(labels: Any) -> Integers:
     """Class numbers `(M,)` of integers or texts."""
-    values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(list(labels))
+    if isinstance(labels, Tensor):
+        labels = labels.cpu()
+    values = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
     if values.dtype.kind == "U":
         values = np.unique(values, return_inverse=True)[1]
     return as_classes(values, count=len(values)).numpy()
