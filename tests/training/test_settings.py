@@ -191,6 +191,7 @@ def test_settings_of_a_loss_are_its_constructor(name: str) -> None:
     arguments = dict(inspect.signature(LOSSES[name]).parameters)
     of_the_run = {"num_classes", "embedding_dim", "num_samples", "block_size", "generator"}
     of_the_run |= {"normalize"} if name in ("triplet", "contrastive") else set()  # of the model
+    of_the_run |= {"relevance_margin"} if name in ("contrastive", "multi-similarity") else set()  # classes have none
     assert fields.keys() - {"name", *SHARED} == arguments.keys() - of_the_run - {"positives", "negatives"}
     docs = " ".join(" ".join(base.__doc__ or "" for base in LOSSES[name].__mro__).split())
     for key in fields.keys() & arguments.keys():

@@ -65,7 +65,8 @@ class LossDefinition(ABC):
         norm_weight: times the mean of |x|^2 over the batch is added, and over the references that are no item of it;
             references of a `with_batch` call do not count.
         references_as_anchors: whether the references have the terms, each against all items of the batch.
-        not_settings: arguments that the settings of a run do not have: it gives them, or another setting covers them.
+        not_settings: arguments that the settings of a run do not have: it gives them, another setting covers
+            them, or they say nothing about classes.
     """
 
     reductions: ClassVar[tuple[Reduction, ...]]
