@@ -448,7 +448,7 @@ def test_10_what_cannot_work_is_said_with_its_reason() -> None:
     with pytest.raises(ValidationError, match="samples_per_class"):
         BatchConfig(samples_per_class=0)
     loss = trivet.TripletLoss(positives="easy")
-    with pytest.warns(UserWarning, match="must contain two samples of a class, .* got 4 classes of one sample"):
+    with pytest.warns(UserWarning, match="must contain two items that belong together, .* got 4 of which no two do"):
         assert loss(torch.eye(4), torch.arange(4)).item() == 0
     assert loss.last.dropped == {"no positive": 4, "no negative": 0, "no match": 0}
 

@@ -166,7 +166,7 @@ def test_negatives_that_a_guide_finds_nearer_than_a_positive_are_ignored(
     """Cosines of whole vectors of norm 5 are twenty-fifths, with ties; the batch holds some of the items."""
     monkeypatch.setattr(adjacency, "MAX_STORED", 2**21 if stored else 0)
     vectors = [[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [4, -3], [3, 4], [0, 5]]
-    classes, batch = [0, 0, 1, 1, 0, 2, 1, 0], [6, 0, 3, 2, 5, 1, 4]
+    classes, batch = [0, 0, 1, 1, 0, 2, 1, 0], [6, 0, 3, 2, 5, 1, 7]
     guided = trivet.Guided(Classes(torch.tensor(classes)), torch.tensor(vectors, dtype=torch.float64), margin)
 
     def cosine(a: int, b: int) -> float:
@@ -182,6 +182,24 @@ def test_negatives_that_a_guide_finds_nearer_than_a_positive_are_ignored(
     found = trivet.mine(rows, guided[batch], positives="all", negatives="all")
     assert set(zip(*(column.tolist() for column in found), strict=True)) == expected
     assert len(expected) not in (0, 7 * 6 * 5)
+
+
+def test_a_guided_relation_has_the_grades_of_its_own() -> None:
+    grades = Grades([[1.0, 0.25], [0.25, 1.0]], positive=1.0, items=torch.tensor([1, 0, 1]))
+    guided = trivet.Guided(grades, ROWS[:3])
+    expected = grades.relevance(grades.items, grades.items)
+    assert torch.equal(guided.relevance(guided.items, guided.items), expected)
+    assert expected[0].tolist() == [1.0, 0.25, 1.0]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_item_without_tags_is_no_negative_of_itself(stored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adjacency, "MAX_STORED", 2**21 if stored else 0)
+    found = trivet.mine_pairs(ROWS[:3], Tags([[], ["a"], ["a"]]))
+    assert list(zip(found.negative_anchor.tolist(), found.negative.tolist(), strict=True)) == [
+        (0, 1), (0, 2), (1, 0), (2, 0)
+    ]  # fmt: skip
+    assert list(zip(found.anchor.tolist(), found.positive.tolist(), strict=True)) == [(1, 2), (2, 1)]
 
 
 def test_rows_of_a_relation_keep_its_rule() -> None:

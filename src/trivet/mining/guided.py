@@ -44,6 +44,11 @@ class Guided(ComparedRelation):
         self.signature = signature_of(self.vectors.numpy(), np.array([relation.signature]))
         self.advice = relation.advice  # type: ignore[misc]
 
+    def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
+        """Grades `(B, M)` of the relation."""
+        numbers = self.relation.items.to(anchors.device)
+        return self.relation.relevance(numbers[anchors], numbers[others])
+
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         numbers = self.relation.items.to(anchors.device)
         positive, neutral = self.relation.compared(numbers[anchors], numbers[others])
