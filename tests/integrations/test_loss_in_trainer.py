@@ -252,5 +252,5 @@ def test_evaluation_batches_without_pairs_do_not_warn(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert trainer.evaluate()["eval_loss"] == 0
-    with pytest.warns(UserWarning, match="two samples of a class"):
+    with pytest.warns(UserWarning, match="two items that belong together"):
         trivet.TripletLoss()(torch.randn(4, 2, requires_grad=True), torch.arange(4))
