@@ -15,7 +15,6 @@ were set before.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import astuple
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 import trivet
-from pages import table
+from pages import gain, table, write
 from trivet.datasets.download import find_root
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import Retrieval, retrieve
@@ -128,28 +127,24 @@ def main() -> None:
                 row["difference"] = [difference.value, *astuple(difference.interval)]
             rows.append(row)
             print(row, flush=True)
-        write(arguments, rows)
+        save(arguments, rows)
 
 
-def write(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Write what there is, as JSON and as a table."""
     record = {"date": datetime.now(UTC).date().isoformat(), "steps": arguments.steps, "torch": torch.__version__}
-    arguments.output.write_text(json.dumps({**record, "rows": rows}, indent=1) + "\n")
     lines = []
     for way in ("features", *WAYS):
         own = [row for row in rows if row["way"] == way]
         means = [f"{100 * np.mean([row[measure] for row in own]):.1f}" for measure in ("ndcg", "recall@1")]
-        gains = [
-            "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * x for x in row["difference"]))
-            for row in own
-            if "difference" in row
-        ]
+        gains = [gain(*row["difference"]) for row in own if "difference" in row]
         lines.append([way, *means, "; ".join(gains)])
     head = ["head", "nDCG, %", "recall@1, %", "nDCG beside classes, each seed (95 % over other items)"]
-    arguments.output.with_suffix(".md").write_text(
+    page = (
         f"# Grades of relevance\n\n`studies/graded.py`, {record['date']}, {len({row['seed'] for row in rows})} seeds, "
         f"torch {torch.__version__}; the method is described in that file.\n\n" + "\n".join(table(head, lines))
     )
+    write(arguments.output, {**record, "rows": rows}, page)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Differences are of recall@1 and MAP@R to sentence-transformers' loss, with inter
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import astuple
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ import torch
 from torch import Tensor
 
 import trivet
-from pages import table
+from pages import gain, table, write
 from readers import texts
 from trivet.metrics import Retrieval, retrieve
 
@@ -146,28 +145,23 @@ def main() -> None:
                 }
                 rows.append(row)
                 print(row, flush=True)
-                write(arguments, rows)
+                save(arguments, rows)
 
 
-def write(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Write what there is, as JSON and as a table."""
     record = {"date": datetime.now(UTC).date().isoformat(), "steps": arguments.steps, "torch": torch.__version__}
-    arguments.output.write_text(json.dumps({**record, "rows": rows}, indent=1) + "\n")
     lines = []
     for row in rows:
         points = [f"{100 * row[measure]:.1f}" for measure in MEASURES]
-        ends = [
-            ""
-            if "differences" not in row
-            else "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in row["differences"][measure]))
-            for measure in MEASURES
-        ]
+        ends = [gain(*row["differences"][measure]) if "differences" in row else "" for measure in MEASURES]
         lines.append([row["data"], "" if row["seed"] is None else str(row["seed"]), row["way"], *points, *ends])
     head = ["data", "seed", "way", "recall@1, %", "MAP@R, %", "recall@1 beside theirs", "MAP@R beside theirs"]
-    arguments.output.with_suffix(".md").write_text(
+    page = (
         f"# Pairs of texts\n\n`studies/text_pairs.py`, {record['date']}, {arguments.steps} steps of {BATCH} pairs, "
         f"torch {torch.__version__}; the method is described in that file.\n\n" + "\n".join(table(head, lines))
     )
+    write(arguments.output, {**record, "rows": rows}, page)
 
 
 if __name__ == "__main__":

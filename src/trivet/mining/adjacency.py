@@ -26,8 +26,14 @@ class Adjacency(ABC):
     """
 
     most: int
-    without_positives: bool
-    without_negatives: bool
+
+    @property
+    @abstractmethod
+    def without_positives(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def without_negatives(self) -> bool: ...
 
     @abstractmethod
     def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockAdjacency:
@@ -105,11 +111,11 @@ class ClassAdjacency(Adjacency):
         return self._sizes[0] == self._sizes[1]
 
     @property
-    def without_positives(self) -> bool:  # type: ignore[override]
+    def without_positives(self) -> bool:
         return self.most < 2 and self._groups.largest < 2
 
     @property
-    def without_negatives(self) -> bool:  # type: ignore[override]
+    def without_negatives(self) -> bool:
         return self._sizes[0] == self.reference_labels.shape[0]
 
     def columns(self, span: tuple[int, int] | None) -> Tensor:
@@ -222,7 +228,8 @@ class MatrixAdjacency(Adjacency):
     def matrices(self, span: tuple[int, int] | None) -> tuple[Tensor, Tensor]:
         """Positives `(B, M)` of the anchors in `span`, and what is no negative; not to be written to."""
         if self._is_stored:
-            return self._all if span is None else tuple(each[slice(*span)] for each in self._all)  # type: ignore[return-value]
+            positive, neutral = self._all
+            return self._all if span is None else (positive[slice(*span)], neutral[slice(*span)])
         labels = self._labels if span is None else self._labels[slice(*span)]
         return self._compare(labels, self._reference_labels)
 
@@ -242,11 +249,11 @@ class MatrixAdjacency(Adjacency):
         return self._is_stored and self._labels.shape[0] == self._reference_labels.shape[0]
 
     @property
-    def without_positives(self) -> bool:  # type: ignore[override]
+    def without_positives(self) -> bool:
         return self._compares_itself and _is_diagonal(self._all[0])
 
     @property
-    def without_negatives(self) -> bool:  # type: ignore[override]
+    def without_negatives(self) -> bool:
         return self._compares_itself and _is_diagonal(~self._all[1])
 
     def block(self, span: tuple[int, int] | None, itself: Tensor | None) -> BlockAdjacency:
@@ -258,8 +265,7 @@ class MatrixAdjacency(Adjacency):
         for start in range(0, self._labels.shape[0], step):
             here = (anchors >= start) & (anchors < start + step)
             of_anchors, neutral = self.matrices((start, start + step))
-            of_pairs = (of_anchors if positive else ~neutral)[anchors[here] - start, references[here]]
-            pairs[here] = of_pairs
+            pairs[here] = (of_anchors if positive else ~neutral)[anchors[here] - start, references[here]]
         return pairs
 
 
@@ -268,19 +274,8 @@ class _MatrixBlock(BlockAdjacency):
         if itself is not None:
             positive = positive.scatter(1, itself[:, None], False)
             neutral = neutral.scatter(1, itself[:, None], True)
-        self._positive, self._neutral = positive, neutral
-
-    @lazy
-    def _listed(self) -> tuple[Tensor, bool]:
-        return columns_of(self._positive)
-
-    @property
-    def positives(self) -> Tensor:  # type: ignore[override]
-        return self._listed[0]
-
-    @property
-    def all_filled(self) -> bool:  # type: ignore[override]
-        return self._listed[1]
+        self.positives, self.all_filled = columns_of(positive)
+        self._neutral = neutral
 
     def exclusion(self, further: Sequence[Tensor]) -> Exclusion:
         neutral = self._neutral
@@ -300,12 +295,8 @@ class _Masked(Exclusion):
         self._mask = mask
 
     @lazy
-    def _listed(self) -> tuple[Tensor, bool]:
-        return columns_of(self._mask)
-
-    @property
-    def columns(self) -> Tensor:  # type: ignore[override]
-        return self._listed[0]
+    def columns(self) -> Tensor:
+        return columns_of(self._mask)[0]
 
     @lazy
     def negatives(self) -> Tensor | int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,12 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from trivet.mining.relations import ComparedRelation, signature_of
+from trivet.mining.relations import TwoSided, signature_of
 
 Grade = Callable[[Tensor, Tensor], Tensor]
 
 
-class Grades(ComparedRelation):
+class Grades(TwoSided):
     """Items by grades of relevance: positives from a grade on, negatives below one, ignored in between.
 
     Args:
@@ -76,14 +76,6 @@ class Grades(ComparedRelation):
                 items = torch.arange(matrix.shape[0] + (matrix.shape[1] if sides else 0))
         self.items = items
 
-    @property
-    def left(self) -> Self:
-        return self.with_items(self.items[self.items < self.first_of_right])
-
-    @property
-    def right(self) -> Self:
-        return self.with_items(self.items[self.items >= self.first_of_right])
-
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """The grades `(B, M)` float64; NaN within a side."""
         return self.grade(anchors, others).double()
@@ -122,8 +114,9 @@ def _of_matrix(matrix: Tensor | sparse.csr_array) -> Grade:
     tables = {matrix.device: matrix}  # on each device that asks
 
     def grade(anchors: Tensor, others: Tensor) -> Tensor:
-        table = tables.setdefault(anchors.device, matrix.to(anchors.device))
-        return table[anchors[:, None], others]
+        if anchors.device not in tables:
+            tables[anchors.device] = matrix.to(anchors.device)
+        return tables[anchors.device][anchors[:, None], others]
 
     return grade
 

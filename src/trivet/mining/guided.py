@@ -42,7 +42,7 @@ class Guided(ComparedRelation):
         self.relation, self.margin, self.items = relation, margin, torch.arange(len(relation))
         self.vectors = normalize(vectors.detach().cpu().double(), dim=1)
         self.signature = signature_of(self.vectors.numpy(), np.array([relation.signature]))
-        self.advice = relation.advice  # type: ignore[misc]
+        self.advice = relation.advice
 
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """Grades `(B, M)` of the relation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,10 @@ from torch import Tensor
 from trivet.distances import device
 from trivet.mining.adjacency import Adjacency, ClassAdjacency
 from trivet.mining.carried import CarriedRelation
+from trivet.mining.relations import TwoSided
 
 
-class Pairs(CarriedRelation):
+class Pairs(CarriedRelation, TwoSided):
     """Two sides whose rows belong together: queries and documents, images and texts.
 
     Row i of the left side belongs to row i of the right one, and any listed pairs belong together besides. All other
@@ -76,14 +77,6 @@ class Pairs(CarriedRelation):
         self.carry(sparse.csr_array((carried, (ends.ravel(), offsets)), shape=(sum(contents), len(ends))))
         self.first_of_right, self._groups = contents[0], _groups(ends, sum(contents), contents[0])
         self.items = torch.from_numpy(np.concatenate([sides[0], sides[1] + contents[0]]))
-
-    @property
-    def left(self) -> Self:
-        return self.with_items(self.items[self.items < self.first_of_right])
-
-    @property
-    def right(self) -> Self:
-        return self.with_items(self.items[self.items >= self.first_of_right])
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         if self._groups is None or not len(items) or not len(others):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from zlib import crc32
 
 import numpy as np
@@ -48,7 +48,7 @@ class Relation(ABC):
 
     items: Tensor
     signature: int = 0
-    advice: ClassVar[str] = "draw items that belong together into each batch"
+    advice: str = "draw items that belong together into each batch"
 
     @abstractmethod
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
@@ -77,10 +77,7 @@ class Relation(ABC):
         Raises:
             ValueError: of a relation that has none.
         """
-        raise ValueError(
-            f"labels must be classes or tags, as something is learned for each: got {type(self).__name__}; "
-            "use another loss."
-        )
+        raise self._without_numbers()
 
     def alone(self, numbers: Tensor) -> Relation:
         """Items of which each has one of these classes or tags `(K,)`, such as proxies.
@@ -88,8 +85,13 @@ class Relation(ABC):
         Raises:
             ValueError: as `numbers`.
         """
-        self.numbers(self.items)
-        raise NotImplementedError(f"{type(self).__name__} must give the items of a number each, as it has numbers.")
+        raise self._without_numbers()
+
+    def _without_numbers(self) -> ValueError:
+        return ValueError(
+            f"labels must be classes or tags, as something is learned for each: got {type(self).__name__}; "
+            "use another loss."
+        )
 
     def joined(self, other: Relation) -> tuple[Relation, Tensor]:
         """A relation that knows the items of both, those of this one by their numbers, and the numbers of the others.
@@ -187,6 +189,26 @@ class ComparedRelation(Relation):
     def ignored(self, anchors: Tensor, others: Tensor) -> Tensor | None:
         positive, neutral = self.compared(anchors, others)
         return neutral & ~positive
+
+
+class TwoSided(ComparedRelation):
+    """A relation of two sides, whose numbers are those of the left one first.
+
+    Attributes:
+        first_of_right: the first number of the right side; 0 if there are no sides.
+    """
+
+    first_of_right: int
+
+    @property
+    def left(self) -> Self:
+        """The items of the left side."""
+        return self.with_items(self.items[self.items < self.first_of_right])
+
+    @property
+    def right(self) -> Self:
+        """The items of the right side."""
+        return self.with_items(self.items[self.items >= self.first_of_right])
 
 
 def signature_of(*arrays: npt.NDArray[Any]) -> int:

@@ -102,7 +102,7 @@ class Tags(CarriedRelation):
 def _incidence(tags: Any) -> tuple[sparse.csr_array, npt.NDArray[Any]]:
     """Incidence `(N, T)` of items and tags, and the tags."""
     if isinstance(tags, Tensor):
-        coordinates: Tensor = tags.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        coordinates: Tensor = tags.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]  # of torch
         tags = sparse.coo_array((coordinates.values().numpy(), coordinates.indices().numpy()), shape=tuple(tags.shape))
     if not (sparse.issparse(tags) or isinstance(tags, np.ndarray)):
         return _incidence_of_lists([_values(of_item) for of_item in tags])
