@@ -23,6 +23,7 @@ import json
 import math
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -436,7 +437,7 @@ def earlier_benchmark(checkout: Path) -> ModuleType:
 
 
 def time_case(case: Case, shape: Shape, peer: Peer | None, earlier: ModuleType | None, rounds: int) -> Row:
-    """Floor, Trivet, earlier code and peer in turn; the first of each round rotates, and every other goes backwards."""
+    """Floor, Trivet, earlier code and peer in turn, in an order that is drawn for each round."""
     data = Data.of(shape)
     actors = {
         "floor": floor_of(shape, data, proxies=case.proxies),
@@ -444,7 +445,7 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, earlier: ModuleType |
     }
     if earlier is not None:
         with contextlib.suppress(ValueError):  # a strategy that it did not have
-            actors["earlier"] = step_of(earlier.Case(**asdict(case)).build(shape), data)
+            actors["earlier"] = earlier.step_of(earlier.Case(**asdict(case)).build(shape), data)
     notes = []
     if peer is not None:
         if (needs := peer.needs(shape)) > PEER_MEMORY:
@@ -462,11 +463,9 @@ def time_case(case: Case, shape: Shape, peer: Peer | None, earlier: ModuleType |
             limits[name] = 1
             notes.append(f"peer in 1 round of {rounds}: more than {LONGEST_PEER:g} s a call")
     times: dict[str, list[float]] = {name: [] for name in actors}
-    names = list(actors)
+    orders = random.Random(0)
     for number in range(rounds):
-        turn = number % len(names)
-        order = names[turn:] + names[:turn]
-        for name in order[:: -1 if number % 2 else 1]:  # what one leaves in the caches is not always found by the same
+        for name in orders.sample(list(actors), len(actors)):  # whoever follows the floor pays for what it left behind
             if number < limits[name]:
                 times[name].append(seconds(actors[name], calls[name]))
     row = {
