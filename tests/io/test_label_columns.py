@@ -15,8 +15,9 @@ import pytest
 from trivet.commands.init.data import detect
 from trivet.datasets.vectors import VectorsConfig, load_vectors
 from trivet.io.embedding_table import Vectors
-from trivet.io.label_columns import odd_labels, several_labels, split_names
+from trivet.io.label_columns import odd_labels, split_names
 from trivet.io.read_embeddings import read_texts, read_vectors
+from trivet.io.tag_cells import TagCells
 
 
 def table(folder: Path, columns: dict[str, Sequence[object]], name: str = "t.jsonl") -> Path:
@@ -60,24 +61,6 @@ def test_names_that_stand_for_no_label(name: str) -> None:
     assert f"count as classes: {name!r} (4). If they do here, leave these items out" in note
 
 
-@pytest.mark.parametrize(
-    ("names", "several"),
-    [
-        (["red;blue", "blue", "green"], "red;blue"),
-        (["a|b", "a|c", "d"], "a|b"),
-        (["a, b", "a", "b"], "a, b"),
-        (['["a", "b"]', "['c']"], '["a", "b"]'),
-        (['{"choices": ["a", "b"]}', '{"choices": ["a"]}'], '{"choices": ["a", "b"]}'),
-        (["Books, films", "Toys", "Sports; outdoor"], None),
-        (["C;D", "E;F"], None),
-        (["[unknown]", "x", "y"], None),
-        (["[red]", "[/blue]"], None),
-    ],
-)
-def test_cells_of_several_labels(names: list[str], several: str | None) -> None:
-    assert several_labels(names) == several
-
-
 def test_a_list_of_one_is_its_entry_and_more_are_refused_in_a_sentence(tmp_path: Path) -> None:
     assert texts(tmp_path, kind=[["a"], ["b"], ["a"]]).labels["kind"].tolist() == ["a", "b", "a"]
     read = texts(tmp_path, tags=[["a", "b"], ["b"], []], meta=[{"x": 1, "y": 2}] * 3, kind=["k", "k", "l"])
@@ -86,17 +69,23 @@ def test_a_list_of_one_is_its_entry_and_more_are_refused_in_a_sentence(tmp_path:
     path = table(tmp_path, {"text": ["s", "t"], "tags": [["a", "b"], ["c"]], "slots": [{"x": [1]}, {"x": [2]}]})
     for name, what in (("tags", r"lists, such as \['a', 'b'\]"), ("slots", "objects of x|lists")):
         with pytest.raises(
-            ValueError, match=rf"a label must be one value in each row: '.*' of .* holds ({what}); write"
+            ValueError,
+            match=rf"a label must be one value in each row: '.*' of .* holds ({what}); (read them as tags .*, )?write",
         ):
             read_texts(path, levels=[next(n for n in ("slots", "x") if name == "slots") if name == "slots" else name])
 
 
-def test_a_named_column_of_several_labels_is_taken_with_a_note(tmp_path: Path) -> None:
+def test_a_named_column_of_several_labels_is_asked_about(tmp_path: Path) -> None:
     path = table(tmp_path, {"text": ["s", "t", "u"], "tags": ["a;b", "b", "a"]})
     assert read_texts(path).labels == {}
-    named = read_texts(path, levels=["tags"])
+    asked = (
+        r"'tags' of .* holds several in a cell, such as 'a;b'; read them as tags with --separator \";\", or each cell"
+    )
+    with pytest.raises(ValueError, match=asked):
+        read_texts(path, levels=["tags"])
+    named = read_texts(path, levels=["tags"], tags=TagCells("none"))
     assert named.labels["tags"].tolist() == ["a;b", "b", "a"]
-    assert "several labels in a cell, such as 'a;b': each cell counts as one class" in named.notes[0]
+    assert (named.tags, named.notes) == ({}, ())
 
 
 def test_poor_labels_are_left_where_there_are_better_ones(tmp_path: Path) -> None:

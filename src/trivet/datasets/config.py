@@ -188,5 +188,6 @@ def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
         splits = hold_out_fold(splits, config.folds, config.fold, config.folds_of)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    check_disjoint(splits, ("unseen",) if config.folds_of == "items" else DISJOINT)
+    of_items = config.folds_of == "items" or splits.level in splits.train.relations
+    check_disjoint(splits, ("unseen",) if of_items else DISJOINT)
     return splits

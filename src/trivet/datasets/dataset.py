@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
+from trivet.io.parquet_files import level_line
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
 from trivet.metrics.folds import class_folds, stratified_folds
+from trivet.mining import Relation
+from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
 
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
@@ -74,6 +79,8 @@ class Dataset:
         protocol: of an evaluation split, which items are queries and which are retrieved; None: each item is a query
             and retrieves from all others.
         columns: other columns of the items, `(N,)` texts each, which a table of embeddings keeps.
+        relations: the levels whose items do not belong together by equal labels alone, such as those of tags, where a
+            "class" is a set of tags -> the rule by which the items 0 .. C - 1, one of each class, do.
 
     Raises:
         ValueError: if these do not go together.
@@ -87,6 +94,7 @@ class Dataset:
     skipped: tuple[Skipped, ...] = ()
     protocol: QueryGallery | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    relations: Mapping[str, Relation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -119,9 +127,29 @@ class Dataset:
 
     def evaluation_arguments(self, embeddings: np.ndarray) -> RetrievalArguments:
         """Arguments of `trivet.metrics.evaluate` for the embeddings `(N, d)` of the items, by their protocol."""
+        labels = {level: self.relation(level) for level in self.labels}
         if self.protocol is None:
-            return {"embeddings": embeddings, "labels": self.labels}
-        return self.protocol.arguments(embeddings, self.labels)
+            return {"embeddings": embeddings, "labels": labels}
+        return self.protocol.arguments(embeddings, labels)
+
+    def relation(self, level: str) -> Integers | Relation:
+        """Return what says which items belong together at a level: labels `(N,)` int64, or a relation of the N."""
+        labels, rule = self.labels[level], self.relations.get(level)
+        return labels if rule is None else rule.with_items(torch.from_numpy(labels))
+
+    def classes(self, level: str, index: np.ndarray | slice = slice(None)) -> Integers:
+        """The numbers of the classes, or tags, that the items at the positions `index` have at a level, in order."""
+        labels, rule = self.labels[level][index], self.relations.get(level)
+        if rule is not None:
+            with suppress(ValueError):  # of a relation without classes or tags
+                labels = rule.numbers(torch.from_numpy(labels)).numpy()
+        return np.unique(labels)
+
+    @property
+    def level_lines(self) -> list[str]:
+        """The label levels, as a file of embeddings says what they are."""
+        matches = {level: getattr(rule, "match", None) for level, rule in self.relations.items()}
+        return [level_line(level, matches.get(level)) for level in self.labels]
 
     def related(self, level: str) -> np.ndarray:
         """Positions of the items that have a class at a level which some query has: all, without a protocol."""
@@ -192,9 +220,9 @@ def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
 
 def check_trainable(train: Dataset, level: str) -> None:
     """Raise ValueError unless the training items hold two classes or more."""
-    counts = np.bincount(train.labels[level], minlength=len(train.names[level]))
-    if (counts > 0).sum() < 2:
-        only = [train.names[level][i] for i in np.flatnonzero(counts)]
+    there = np.unique(train.labels[level])
+    if len(there) < 2:
+        only = [train.names[level][i] for i in there]
         raise ValueError(
             f"training needs at least two classes, so that there is a negative: got {only} at level {level!r}; add a "
             "class, or train on a finer level."
@@ -215,7 +243,7 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
             continue
         level, labels = list(data.labels.items())[-1]
         lacking = data.protocol.unanswered(labels)
-        if len(lacking):
+        if len(lacking) and level not in data.relations:
             names = ", ".join(repr(data.names[level][i]) for i in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
             raise ValueError(
                 f"each class of a query needs an item in the gallery of {split!r}: {names} ({len(lacking)} of "
@@ -226,8 +254,8 @@ def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:
 
 def trained_classes(splits: Splits, split: str) -> dict[str, int]:
     """Level -> how many classes of an evaluation split the training items have as well."""
-    evaluated = splits.evaluation[split].labels
-    return {level: len(np.intersect1d(labels, evaluated[level])) for level, labels in splits.train.labels.items()}
+    train, evaluated = splits.train, splits.evaluation[split]
+    return {level: len(np.intersect1d(train.classes(level), evaluated.classes(level))) for level in train.labels}
 
 
 def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None:
@@ -255,9 +283,11 @@ def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None
 def holds_items_out(splits: Splits) -> bool:
     """True if a step is best chosen by items held out of each class: if most that are evaluated are of trained classes.
 
-    Where no class has four items, none can be held out.
+    Where no class has four items, none can be held out. Items with tags, or of pairs, have no classes to hold out.
     """
     level, train = splits.level, splits.train
+    if level in train.relations:
+        return True
     if np.bincount(train.labels[level]).max() < LEAST:
         return False
     trained = {train.names[level][label] for label in np.unique(train.labels[level])}
@@ -284,7 +314,8 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
     """With one of the folds of the training items as the main evaluation split, "validation".
 
     Args:
-        of: the folds share no class, or have items of each class that has four or more.
+        of: the folds share no class, or have items of each class that has four or more. Of a level of tags or pairs
+            they have random items.
 
     Raises:
         ValueError: if there are fewer than two classes for each fold, or no class of four items.
@@ -293,6 +324,8 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
         Of classes: Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     labels = splits.train.labels[splits.level]
+    if splits.level in splits.train.relations:
+        labels, of = np.zeros_like(labels), "items"
     if of == "items":
         number = stratified_folds(labels, folds, np.random.default_rng(0))
         holdout = np.flatnonzero((number == fold) & (np.bincount(labels)[labels] >= LEAST))

@@ -17,6 +17,7 @@ from trivet.datasets.inputs import FileInputs
 from trivet.datasets.splitting import SplitConfig, make_splits
 from trivet.io.image_file import Frame, Source
 from trivet.io.query_gallery import QueryGallery
+from trivet.mining import Relation
 
 
 class ImageFilesConfig(SplitConfig, ImagesConfig):
@@ -73,6 +74,7 @@ class Listing:
         protocol: which items are queries and which are retrieved, all of one part; None without.
         boxes: `(N, 4)` left, upper, right and lower edge in pixels of the file, that each image is cut to; or None.
         columns: other columns of the items, N texts each.
+        relations: the levels of tags -> see `Dataset`.
         where: where the list names the item at a position, such as "line 7 of items.csv"; None where the id tells.
         notes: what is odd about the list, in sentences.
     """
@@ -87,13 +89,21 @@ class Listing:
     protocol: QueryGallery | None = None
     boxes: np.ndarray | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    relations: Mapping[str, Relation] = field(default_factory=dict)
     where: Callable[[int], str] | None = None
     notes: tuple[str, ...] = ()
 
     def items(self, inputs: Inputs) -> Dataset:
         """All items of the list, whose images are the inputs."""
         return Dataset(
-            self.name, inputs, self.labels, self.names, self.ids, protocol=self.protocol, columns=self.columns
+            self.name,
+            inputs,
+            self.labels,
+            self.names,
+            self.ids,
+            protocol=self.protocol,
+            columns=self.columns,
+            relations=self.relations,
         )
 
 

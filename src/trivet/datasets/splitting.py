@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from trivet.datasets.config import DataConfig
 from trivet.datasets.dataset import Dataset, Splits, choose_level
 from trivet.io.label_columns import split_names
+from trivet.io.tag_cells import TagCells, TagMatch
 from trivet.runtime.text import abbreviated
 
 Split = Literal["auto", "class-disjoint", "in-class"]
@@ -66,14 +67,39 @@ class LevelsConfig(SplitConfig):
         return self
 
 
-class ListedConfig(LevelsConfig):
+class TagsConfig(LevelsConfig):
+    """Settings of items whose label columns may hold several labels in a cell.
+
+    Args:
+        separator: the mark between tags in a cell, such as ";"; "list" for cells that are lists, "none" for classes.
+        match: which items belong together by their tags: "any" shared one, "all" alike, or a Jaccard index from 0 to 1.
+    """
+
+    separator: Annotated[str, Field(min_length=1)] | None = None
+    match: TagMatch = "any"
+
+    @property
+    def tag_cells(self) -> TagCells | None:
+        """The answer to what cells of several labels are; None without one."""
+        return None if self.separator is None else TagCells(self.separator, self.match)
+
+    @model_validator(mode="after")
+    def _check_match(self) -> Self:
+        if self.match not in ("any", "all") and not 0 < float(self.match) <= 1:
+            raise ValueError(f'match must be "any", "all" or a Jaccard index in (0, 1]: got {self.match}.')
+        if self.match != "any" and self.separator is None:
+            raise ValueError("match is for tags: set separator too, the mark between the tags of a cell.")
+        return self
+
+
+class ListedConfig(TagsConfig):
     """Settings of vectors or texts that one file lists.
 
     Args:
         levels: columns that are label levels, coarse first; by default texts and integers that repeat, of fewest
             classes first.
         split: "auto" follows the column split, else "class-disjoint", half of the classes, or "in-class", a share of
-            each.
+            each; of tags a share of the items.
         skip_empty: leave out rows without a label, a text or another value that each must have.
     """
 
@@ -108,16 +134,16 @@ def make_splits(
     if declared:
         _check_subsets(items, level, declared, config.split, location)
         subsets = dict(declared)
-    elif config.split == "in-class":
-        subsets = _share_of_every_class(items, config.holdout, config.seed, location)
+    elif config.split == "in-class" or (config.split == "auto" and level in items.relations):
+        subsets = _share_of_every_class(items, level, config.holdout, config.seed, location)
     else:
         subsets = _half_of_the_classes(items, level, location)
-    labels, named = items.labels[level], dict[str, Dataset]()
-    trained = set(labels[subsets[TRAIN]].tolist())
+    named = dict[str, Dataset]()
+    trained = set(items.classes(level, subsets[TRAIN]).tolist())
     for subset, index in subsets.items():
         name = subset
         if subset != TRAIN and len(named) == 1 and subset in (TEST, VAL):
-            tested = set(labels[index].tolist())
+            tested = set(items.classes(level, index).tolist())
             title = "seen" if tested <= trained else "mixed" if tested & trained else "unseen"
             name = subset if title in subsets else title
         named[name] = items.subset(index if readable is None else index[np.isin(index, readable)])
@@ -159,6 +185,8 @@ def column_subsets(column: np.ndarray | None, path: Path) -> dict[str, np.ndarra
 
 def _check_subsets(items: Dataset, level: str, subsets: Mapping[str, np.ndarray], split: str, location: Path) -> None:
     """ValueError if a given part is not what data.split says of it."""
+    if level in items.relations:
+        return
     labels = items.labels[level]
     trained = set(labels[subsets[TRAIN]].tolist())
     for subset, index in subsets.items():
@@ -175,6 +203,11 @@ def _check_subsets(items: Dataset, level: str, subsets: Mapping[str, np.ndarray]
 
 
 def _half_of_the_classes(items: Dataset, level: str, location: Path) -> dict[str, np.ndarray]:
+    if level in items.relations:
+        raise ValueError(
+            f'split = "class-disjoint" needs one class for each item: those of {location} have tags or partners at '
+            f'level {level!r}; set data.split = "in-class", or write a column split.'
+        )
     classes = len(items.names[level])
     if classes < 4:
         finer = list(items.names)[list(items.names).index(level) + 1 :]
@@ -189,9 +222,14 @@ def _half_of_the_classes(items: Dataset, level: str, location: Path) -> dict[str
     return {TRAIN: np.flatnonzero(trained), TEST: np.flatnonzero(~trained)}
 
 
-def _share_of_every_class(dataset: Dataset, holdout: float, seed: int, location: Path) -> dict[str, np.ndarray]:
-    """Hold out a share of every finest class, at least two items, leaving two; a class of two or three stays whole."""
-    fine = list(dataset.labels.values())[-1]
+def _share_of_every_class(
+    dataset: Dataset, level: str, holdout: float, seed: int, location: Path
+) -> dict[str, np.ndarray]:
+    """Hold out a share of every finest class, at least two items, leaving two; a class of two or three stays whole.
+
+    Of a level of tags or pairs a share of all items is held out.
+    """
+    fine = np.zeros(len(dataset), np.int64) if level in dataset.relations else list(dataset.labels.values())[-1]
     generator = np.random.default_rng(seed)
     holdout_mask = np.zeros(len(fine), bool)
     order = np.argsort(fine, kind="stable")

@@ -20,19 +20,21 @@ from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.image_files import ImageFilesConfig, Listing, check_there, load_listing, without_unreadable
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.splitting import LevelsConfig, Split, column_subsets
+from trivet.datasets.splitting import Split, TagsConfig, column_subsets
+from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import class_labels, select_rows
 from trivet.io.formats import open_rows
 from trivet.io.image_file import Frame, Source
 from trivet.io.label_columns import ADDRESS, ID, PROTOCOL_COLUMNS, SPLIT
 from trivet.io.table import DataTable, is_text, listed
+from trivet.io.tag_cells import with_tags
 from trivet.io.vector_columns import EMBEDDING
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
 
 
-class TableConfig(LevelsConfig, ImageFilesConfig):
+class TableConfig(TagsConfig, ImageFilesConfig):
     """A table of images.
 
     Args:
@@ -125,11 +127,13 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
     if image in levels:
         raise ValueError(f"a label level must be a different column from the images: got {image!r} for both.")
     needs = {} if image not in rows.columns else {image: "path"}
+    rows = with_tags(rows, config.tag_cells if levels else None, levels)
     vectors = select_rows(rows, levels, None, needs=needs, others=True, skip_empty=config.skip_empty)
     if len(vectors) < rows.count:
         rows = rows.take(vectors.rows)
     used = {image, *(config.box or ())}
     labels, names = class_labels(vectors)
+    relations = tag_relations(names, vectors.tags)
     sources, ids = _sources(config, rows, image)
     if vectors.ids is not None:
         ids = tuple(vectors.ids.tolist())
@@ -145,6 +149,7 @@ def _list_rows(config: TableConfig, rows: DataTable, levels: tuple[str, ...]) ->
         protocol=vectors.protocol,
         boxes=_boxes(config, rows),
         columns={name: tuple(values) for name, values in vectors.others.items() if name not in used},
+        relations=relations,
         where=lambda row: f"{rows.where(np.array([row]))} of {config.path.name}",
         notes=vectors.notes,
     )

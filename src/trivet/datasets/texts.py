@@ -166,6 +166,7 @@ def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
         config.path,
         text=config.text,
         levels=config.levels,
+        tags=config.tag_cells,
         others=True,
         skip_empty=config.skip_empty,
         remedy="set data.text to the one that holds the texts (trivet train --set data.text=COLUMN)",

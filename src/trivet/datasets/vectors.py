@@ -15,6 +15,7 @@ from trivet.datasets.config import DatasetEntry
 from trivet.datasets.dataset import Dataset, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
+from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import Vectors, class_labels
 from trivet.io.label_columns import SPLIT
 from trivet.io.read_embeddings import TEXT, read_vectors
@@ -97,6 +98,7 @@ def load_vectors(config: VectorsConfig, data_root: Path, progress: Progress | No
         config.path,
         choice=config.choice,
         levels=config.levels,
+        tags=config.tag_cells,
         text=config.text,
         others=True,
         skip_empty=config.skip_empty,
@@ -157,7 +159,10 @@ def dataset_of(vectors: Vectors, path: Path, *, text: str, named: bool = False, 
         columns = {text: tuple(vectors.texts), **columns}
     if vectors.splits is not None and not labelled:  # else it says what is trained on
         columns[SPLIT[0]] = tuple(vectors.splits.tolist())
-    return Dataset(path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns)
+    relations = tag_relations(names, {level: match for level, match in vectors.tags.items() if level in names})
+    return Dataset(
+        path.stem, inputs, labels, names, ids, protocol=vectors.protocol, columns=columns, relations=relations
+    )
 
 
 def check_finite(values: np.ndarray, rows: np.ndarray, path: Path) -> None:

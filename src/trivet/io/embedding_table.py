@@ -20,18 +20,17 @@ from trivet.io.label_columns import (
     PROTOCOL_COLUMNS,
     SPLIT,
     TRUTH,
-    different,
     is_index,
     label_levels,
     label_values,
     nearly_distinct,
     odd_labels,
-    several_labels,
     split_column,
     split_names,
 )
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.table import LONGEST, ColumnValues, DataTable, listed
+from trivet.io.tag_cells import TagMatch
 from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.arrays import Integers
 
@@ -45,7 +44,7 @@ class Vectors:
     Attributes:
         name: of the file, or "RUN (split)".
         embeddings: `(N, d)` floating point; of an npy file, a read-only memory map. Those of arrays may be NaN.
-        labels: level -> `(N,)` class name of each row; may be empty.
+        labels: level -> `(N,)` class name of each row, of a level of tags these joined by ";"; may be empty.
         ids: `(N,)` different texts, or None.
         splits: `(N,)` the split each row belongs to, or None.
         cameras: `(N,)` the camera each row was seen by, or None.
@@ -57,6 +56,7 @@ class Vectors:
         passed_over: columns that were not taken for label levels -> why, as in "it holds dates".
         notes: what is odd about the levels that were named, in sentences.
         others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
+        tags: the levels of tags -> which items belong together, see `trivet.Tags`.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Vectors:
     passed_over: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tags: Mapping[str, TagMatch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2
@@ -184,15 +185,10 @@ def select_rows(
     else:
         chosen = {level: label_values(table, level) for level in levels}
         for level, column in chosen.items():
-            if nearly_distinct(column):
+            if nearly_distinct(column) and not table.tags.get(level):
                 notes.append(
                     f"Nearly every row has a value of its own in the column {level!r}, which is taken for a label "
                     "level because it was named."
-                )
-            elif several := several_labels(different(column)):
-                notes.append(
-                    f"The column {level!r} holds several labels in a cell, such as {several!r}: each cell counts as "
-                    "one class, another than those of its parts."
                 )
     ids, cameras = _known(table, ID), _known(table, CAMERA)
     needed = {f"class name of level {level!r}": column for level, column in chosen.items()}
@@ -220,7 +216,12 @@ def select_rows(
         *(CAMERA if protocol is not None else ()),
     }
     labels = {level: _texts(path, column, rows, f"class name of level {level!r}") for level, column in chosen.items()}
-    notes += [note for level, names in labels.items() for note in odd_labels(level, counted_names(names))]
+    notes += [
+        note
+        for level, names in labels.items()
+        if not table.tags.get(level)
+        for note in odd_labels(level, counted_names(names))
+    ]
     vectors = np.empty((table.count, 0), np.float32) if table.vectors is None else table.vectors
     return Vectors(
         name=name or path.name,
@@ -236,6 +237,7 @@ def select_rows(
         passed_over=passed_over,
         notes=tuple(notes),
         others=_other_columns(table, rows, used) if others else {},
+        tags={level: match for level in chosen if (match := table.tags.get(level))},
     )
 
 

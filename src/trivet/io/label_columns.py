@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trivet.io.table import ColumnValues, DataTable, arrow_column, is_list, is_readable, is_text, listed
+from trivet.io.tag_cells import LIST, SINGLE, holds_lists, several_labels
 
 ID, SPLIT, CAMERA = ("id",), ("split",), ("camera", "cam", "camid")
 PROTOCOL_COLUMNS = ("is_query", "is_gallery", "is_junk")  # the columns that make a protocol; the last may be missing
@@ -113,7 +114,9 @@ def split_column(source: DataTable, but: Collection[str] = ()) -> str | None:
         ValueError: if there are several such columns.
     """
     there = [name for name in SPLIT if name in source.columns] or [
-        name for name in source.types if name not in {*but, *source.levels} and _holds_splits(source, name)
+        name
+        for name in source.types
+        if name not in {*but, *source.levels, *source.tags} and _holds_splits(source, name)
     ]
     if len(there) > 1:
         raise ValueError(
@@ -189,7 +192,7 @@ def label_columns(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str,
     for name in source.types:
         if name in RESERVED or is_index(name) or (source.levels and name not in source.levels):
             continue
-        if not source.levels and _holds_splits(source, name):
+        if not source.levels and name not in source.tags and _holds_splits(source, name):
             others[name] = f"{name} says which rows are trained on"
             continue
         column = _single_value(source, name)
@@ -201,11 +204,11 @@ def label_columns(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str,
         elif nearly_distinct(column):
             others[name] = f"nearly every row has its own {name}"
         elif column.plain:
-            several = None if source.levels else several_labels(different(column))
+            several = None if source.levels or name in source.tags else several_labels(different(column))
             if several is None:
                 levels[name] = column
             else:
-                others[name] = f"{name} holds several labels in a cell, such as {several!r}"
+                others[name] = f"{name} holds several labels in a cell, such as {several.cell!r}"
     if hot := [] if source.levels else _binary_indicators(levels):
         for name in hot:
             del levels[name]
@@ -242,13 +245,26 @@ def label_values(source: DataTable, name: str) -> ColumnValues:
     """The values of a column that is named as a label level; lists of one entry are that entry.
 
     Raises:
-        ValueError: if the column holds lists of several, or objects of several values.
+        ValueError: if the column holds lists of several, objects of several values, or texts that are several labels
+            and nobody said what they are.
     """
     column = _single_value(source, name)
     if isinstance(column, str):
+        tags = (
+            f"read them as tags with --separator {LIST} (data.separator in settings), "
+            if holds_lists(source.types[name])
+            else ""
+        )
         raise ValueError(
             f"a label must be one value in each row: {name!r} of {source.path} holds {column or source.types[name]}; "
-            "write the one that is meant in a column of its own, or leave out this column."
+            f"{tags}write the one that is meant in a column of its own, or leave out this column."
+        )
+    several = None if name in source.tags else several_labels(different(column))
+    if several is not None and not nearly_distinct(column):
+        raise ValueError(
+            f"a label must be one class in each row, or tags: {name!r} of {source.path} holds several in a cell, such "
+            f'as {several.cell!r}; read them as tags with --separator "{several.separator}", or each cell as one '
+            f"class with --separator {SINGLE} (data.separator in settings)."
         )
     return column
 
@@ -275,27 +291,6 @@ def different(column: ColumnValues) -> list[str]:
     """The different values that are texts."""
     values = column.values[~column.missing]
     return [str(value) for value in pa.array(values).unique().to_pylist()] if values.dtype.kind in "UO" else []
-
-
-def several_labels(names: Sequence[str]) -> str | None:
-    """The first of different class names that is several labels: a list or an object as text, or pieces between marks.
-
-    Semicolons or bars count where a piece occurs in two names, commas where every piece is a name.
-    """
-    nested = [name for name in names if re.fullmatch(r"\s*(\[(.*[,'\"].*)?\]|\{.*\})\s*", name, re.DOTALL)]
-    if len(nested) > 0.5 * len(names):
-        return nested[0]
-    there = {name.strip() for name in names}
-    for mark in ";|,":
-        divided = {name: [piece.strip() for piece in name.split(mark)] for name in names if mark in name}
-        often = Counter(piece for pieces in divided.values() for piece in set(pieces) if piece)
-        shared = [
-            name for name, pieces in divided.items() if any(often[piece] > 1 or piece in there for piece in pieces)
-        ]
-        entire = [name for name, pieces in divided.items() if all(piece in there for piece in pieces)]
-        if several := entire if mark == "," else shared:
-            return several[0]
-    return None
 
 
 def nearly_distinct(column: ColumnValues) -> bool:

@@ -14,10 +14,12 @@ import pyarrow.parquet
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import EMBEDDED
 from trivet.io.table import BATCH, DataTable, arrow_column, check_columns, is_text, read_errors
+from trivet.io.tag_cells import TagMatch, tag_match
 from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.safe_read import check_expanded
 
 LEVELS = b"trivet.levels"
+MATCH = "\t"  # between a level and how its tags match
 
 
 def parquet_table(path: Path, file: pa.parquet.ParquetFile | None = None) -> DataTable:
@@ -48,16 +50,29 @@ def parquet_table(path: Path, file: pa.parquet.ParquetFile | None = None) -> Dat
                     yield batch.select(names)
             check_count(end)
 
-    types = dict(zip(schema.names, schema.types, strict=True))
+    types, levels = dict(zip(schema.names, schema.types, strict=True)), levels_of(schema)
     return DataTable(
-        path, types, count, read, batches, lambda name: arrow_column(path, name, read(name)), levels_of(schema)
+        path,
+        types,
+        count,
+        read,
+        batches,
+        lambda name: arrow_column(path, name, read(name)),
+        list(levels),
+        tags=levels,
     )
 
 
-def levels_of(schema: pa.Schema) -> list[str]:
-    """The columns that are label levels, where the file says so."""
+def levels_of(schema: pa.Schema) -> dict[str, TagMatch | None]:
+    """The columns that are label levels, where the file says so, and how the tags of those match that are of tags."""
     written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")
-    return [level for level in written if level in schema.names]
+    levels = (line.partition(MATCH) for line in written)
+    return {level: tag_match(match) if match else None for level, _, match in levels if level in schema.names}
+
+
+def level_line(level: str, match: TagMatch | None) -> str:
+    """The line by which a file says that a column is a label level, and how its tags match if it is one of tags."""
+    return level if match is None else f"{level}{MATCH}{match}"
 
 
 def open_parquet(path: Path) -> pa.parquet.ParquetFile:
@@ -105,8 +120,8 @@ def write_embeddings(
 
     Args:
         columns: name -> `(N,)` texts, bools or integers, such as label levels.
-        levels: the columns that are label levels, kept as "trivet.levels" in the metadata of the file; where none is
-            given, who reads it decides.
+        levels: lines for the columns that are label levels, see `level_line`, kept as "trivet.levels" in the metadata
+            of the file; where none is given, who reads it decides.
         model: the hash of the model that made them, kept as "trivet.model" in the metadata of the file.
     """
     metadata = {} if model is None else {EMBEDDED: model}

@@ -16,9 +16,9 @@ class RetrievalArguments(TypedDict):
     """Arguments of `retrieve_levels` and `evaluate`: the queries, and the gallery where it is of other items."""
 
     embeddings: npt.NDArray[Any]
-    labels: Mapping[str, Integers]
+    labels: Mapping[str, Any]
     gallery: NotRequired[npt.NDArray[Any]]
-    gallery_labels: NotRequired[Mapping[str, Integers]]
+    gallery_labels: NotRequired[Mapping[str, Any]]
     self_rows: NotRequired[Integers]
     cameras: NotRequired[Integers]
     gallery_cameras: NotRequired[Integers]
@@ -74,8 +74,9 @@ class QueryGallery:
         """Positions `(M,)` of the gallery items that are not junk."""
         return np.flatnonzero(self.gallery & ~self.junk)
 
-    def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Integers]) -> RetrievalArguments:
-        """Arguments of `retrieve_levels` and `evaluate` for this protocol, from all N embeddings and labels."""
+    def arguments(self, embeddings: npt.NDArray[Any], labels: Mapping[str, Any]) -> RetrievalArguments:
+        """Arguments of `retrieve_levels` and `evaluate` for this protocol, from all N embeddings and labels, of which
+        a relation takes rows as an array does."""
         queries, retrieved = np.flatnonzero(self.query), self.retrieved
         position = np.full(len(self.query), -1)
         position[retrieved] = np.arange(len(retrieved))

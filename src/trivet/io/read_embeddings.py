@@ -9,6 +9,7 @@ from trivet.config.base import nearest
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.formats import open_rows, open_vectors, run_embeddings
 from trivet.io.overwrite_guard import is_run_folder
+from trivet.io.tag_cells import TagCells, with_tags
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import check_no_vectors, nested_vectors
 
@@ -19,6 +20,7 @@ def read_vectors(
     path: Path,
     *,
     levels: Sequence[str] | None = None,
+    tags: TagCells | None = None,
     choice: VectorChoice = NO_CHOICE,
     split: str | None = None,
     text: str | None = None,
@@ -49,6 +51,7 @@ def read_vectors(
             integers, bools or floats that are all integral, in the order of the file; but none with a text of more than
             1,000 characters, and none where less than a fifth of the rows share their value with another row of the
             file (of 20 rows or more): texts and file names are no classes.
+        tags: what cells of several labels are; by default such a column is no level, and an error where it is named.
         choice: which column holds the embeddings, what whole numbers stand for, and the other file of a pair.
         split: the rows of that split only; in a run, the split whose embeddings are read, by default the main one.
         text: a column whose values are wanted as texts of any length, level or not; by default "text", if it is there
@@ -70,7 +73,7 @@ def read_vectors(
     if is_run_folder(path):
         file = run_embeddings(path, split)
         path, split, name = file, None, f"{path.resolve().name} ({file.stem})"
-    source = open_vectors(path, choice)
+    source = with_tags(open_vectors(path, choice), tags, levels)
     if text is None and TEXT in source.columns and TEXT not in (levels or ()):
         text = TEXT
     return select_rows(source, levels, split, text=text, name=name, others=others, skip_empty=skip_empty)
@@ -81,6 +84,7 @@ def read_texts(
     *,
     text: str = TEXT,
     levels: Sequence[str] | None = None,
+    tags: TagCells | None = None,
     split: str | None = None,
     others: bool = False,
     skip_empty: bool | None = None,
@@ -90,7 +94,7 @@ def read_texts(
 
     Args:
         text: the column that holds the texts; all others are as in `read_vectors`.
-        levels, split, others: as in `read_vectors`.
+        levels, tags, split, others: as in `read_vectors`.
         skip_empty: as in `read_vectors`, also the rows without a text.
         remedy: what to do where the column of texts is called otherwise, for the error.
 
@@ -102,6 +106,7 @@ def read_texts(
     """
     source = open_rows(path, "texts")
     check_no_vectors(source, text)
+    source = with_tags(source, tags, levels)
     if text not in source.columns:
         guess, _, _ = nearest(text, source.columns).partition("Allowed")
         if nested := nested_vectors(source.types):

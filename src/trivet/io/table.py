@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,7 @@ class DataTable:
         vectors: `(N, d)` numbers beside the columns; see `trivet.io.vector_columns.with_vectors` for those in them.
         lacking: `(N,)` which rows have no vector, where some have none.
         shapes: name -> the shape of an array that is no column, as it does not have N values.
+        tags: label levels of which is known what a cell of several labels is: how tags match; None for one class.
         lines: gives the number of the line, from 1, that each row of a text file begins in, `(N,)`; None for others.
     """
 
@@ -63,6 +64,7 @@ class DataTable:
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]]
     values: Callable[[str], ColumnValues]
     levels: Sequence[str] = ()
+    tags: Mapping[str, Literal["any", "all"] | float | None] = field(default_factory=dict)
     vectors: npt.NDArray[Any] | None = None
     lacking: Booleans | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def embed_data(
     ids = tuple(id for dataset in datasets.values() for id in dataset.ids)
     check_embedded(rows, ids)
     columns = columns_of(datasets)
-    levels = next(iter(datasets.values())).labels
+    levels = next(iter(datasets.values())).level_lines
     write_embeddings(output, rows, ids, columns, levels=levels, model=model_hash(run, which))
     return {
         "run": str(path),

@@ -158,7 +158,7 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
         rows_per_shard=rows_per_shard,
         dimension=job.dimension,
         columns=columns,
-        levels=list(next(iter(job.datasets.values())).labels),
+        levels=next(iter(job.datasets.values())).level_lines,
     )
 
 

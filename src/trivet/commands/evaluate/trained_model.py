@@ -118,7 +118,7 @@ def write_evaluation(
             of_training = embeddings
         file = run.path / "embeddings" / f"{name}.parquet"
         columns = item_columns([dataset])
-        write_embeddings(file, embeddings, dataset.ids, columns, levels=dataset.labels, model=model_hash(run))
+        write_embeddings(file, embeddings, dataset.ids, columns, levels=dataset.level_lines, model=model_hash(run))
         references = run_references(untrained, dataset)
         if record.ladder is not None and record.step == 0:  # nothing was trained: it is the network itself
             references.pop(UNTRAINED, None)
