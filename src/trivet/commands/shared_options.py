@@ -12,6 +12,7 @@ import typer
 
 from trivet.io.atomic_files import recover
 from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs
+from trivet.io.tag_cells import TagCells, tag_match
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
 
@@ -34,6 +35,18 @@ IndexRecall = Annotated[
 SkipEmpty = Annotated[
     bool,
     typer.Option("--skip-empty", help="Leave out rows of a table without a label or another value they must have."),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help='The mark between the tags of a cell of a label column, such as ";"; "list" for cells that are lists, '
+        '"none" to take each cell as one class.',
+        show_default=False,
+    ),
+]
+Match = Annotated[
+    str | None,
+    typer.Option(help="Which items belong together: any shared tag, all alike, or a Jaccard index. Default: any."),
 ]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
@@ -149,6 +162,32 @@ class VectorOptions:
     def choice(self) -> VectorChoice:
         """The choice for the files that are read."""
         return VectorChoice(self.table, self.embedding, self.codes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions:
+    """Options of commands that read labels, of which a cell may hold several."""
+
+    separator: Separator = None
+    match: Match = None
+
+    @property
+    def tags(self) -> TagCells | None:
+        """The answer to what cells of several labels are; None without one."""
+        return tag_cells(self.separator, self.match)
+
+
+def tag_cells(separator: str | None, match: str | None) -> TagCells | None:
+    """Read the options `--separator` and `--match`.
+
+    Raises:
+        ValueError: if one of them is no such choice, or there is only the second.
+    """
+    if separator is None and match is None:
+        return None
+    if not separator:
+        raise ValueError("--match is for tags, and --separator the mark between them, such as ';': give both.")
+    return TagCells(separator, tag_match(match or "any"))
 
 
 def command(

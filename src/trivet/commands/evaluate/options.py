@@ -15,6 +15,7 @@ from trivet.commands.shared_options import (
     Json,
     Report,
     SkipEmpty,
+    TagOptions,
     TrustCode,
     VectorOptions,
     exists,
@@ -22,7 +23,7 @@ from trivet.commands.shared_options import (
 
 
 @dataclass(frozen=True)
-class EvaluateOptions(VectorOptions):
+class EvaluateOptions(VectorOptions, TagOptions):
     """An evaluation as it is asked for."""
 
     embeddings: Annotated[

@@ -67,18 +67,19 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
 
 def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
     """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
-    levels, choice, split, cameras = request.labels, request.choice, request.split, request.cameras
+    levels, tags, choice, split = request.labels, request.tags, request.choice, request.split
+    cameras = request.cameras
     # A prefix has no unit length.
     distance = request.distance or ("cosine" if request.lengths else run_distance(path))
     if request.query is not None:
         if split is not None:
             raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
         queries, retrieved = (
-            read_vectors(path, levels=levels, choice=choice, split=name, skip_empty=request.skip_empty)
+            read_vectors(path, levels=levels, tags=tags, choice=choice, split=name, skip_empty=request.skip_empty)
             for name in (request.query, request.gallery)
         )
         return _of_two_sets(path.name, queries, retrieved, distance, request)
-    vectors = read_vectors(path, levels=levels, choice=choice, split=split, skip_empty=request.skip_empty)
+    vectors = read_vectors(path, levels=levels, tags=tags, choice=choice, split=split, skip_empty=request.skip_empty)
     protocol = vectors.protocol
     if protocol is None:
         return QueriesAndGallery(vectors.name, vectors, None, distance, cameras)
@@ -94,17 +95,17 @@ def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
 def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
     """The queries of one file and the gallery of another."""
     query, gallery = Path(request.query or ""), Path(request.gallery or "")
-    levels, choice, split, skip = request.labels, request.choice, request.split, request.skip_empty
+    levels, tags, choice, split, skip = request.labels, request.tags, request.choice, request.split, request.skip_empty
     its = replace(choice, table=None)
-    queries = read_vectors(query, levels=levels, choice=choice, split=split, skip_empty=skip)
-    others = read_vectors(gallery, levels=levels, choice=its, skip_empty=skip)
+    queries = read_vectors(query, levels=levels, tags=tags, choice=choice, split=split, skip_empty=skip)
+    others = read_vectors(gallery, levels=levels, tags=tags, choice=its, skip_empty=skip)
     if levels is None:
         # With one item for each class of a gallery, its labels look like ids; those of the queries tell.
         levels = [*queries.labels, *(level for level in others.labels if level in queries.passed_over)]
         if lacking := [level for level in levels if level in queries.passed_over]:
-            queries = read_vectors(query, levels=levels, choice=choice, split=split, skip_empty=skip)
+            queries = read_vectors(query, levels=levels, tags=tags, choice=choice, split=split, skip_empty=skip)
         if lacking or any(level in others.passed_over for level in levels):
-            others = read_vectors(gallery, levels=levels, choice=its, skip_empty=skip)
+            others = read_vectors(gallery, levels=levels, tags=tags, choice=its, skip_empty=skip)
     name, distance = f"{query.name} in {gallery.name}", request.distance or run_distance(query)
     return _of_two_sets(name, queries, others, distance, request)
 

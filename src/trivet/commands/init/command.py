@@ -13,7 +13,9 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Match,
     Minutes,
+    Separator,
     SkipEmpty,
     Start,
     Table,
@@ -22,6 +24,7 @@ from trivet.commands.shared_options import (
     check_written,
     exists,
     ladder_values,
+    tag_cells,
 )
 from trivet.io.overwrite_guard import INIT_START, begins
 from trivet.io.vector_choice import VectorChoice
@@ -63,6 +66,8 @@ def init(
             f"{SCHEMA} beside them, if it is there.",
         ),
     ] = None,
+    separator: Separator = None,
+    match: Match = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
     data_root: DataRoot = None,
@@ -76,7 +81,8 @@ def init(
         from trivet.commands.init.run import as_toml, propose, write_settings
 
         choice = VectorChoice(table, embedding, codes)
-        detected = detect(path, labels, text, choice, skip_empty=skip_empty, root=data_root)
+        tags = tag_cells(separator, match)
+        detected = detect(path, labels, text, choice, tags=tags, skip_empty=skip_empty, root=data_root)
         proposal = propose(path, detected, ladder=ladder_values(weights, start, minutes), data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from trivet.io.label_columns import (
 )
 from trivet.io.overwrite_guard import is_saved, sharded
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
+from trivet.io.tag_cells import JOINED, TagCells, with_tags
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, nested_vectors, vector_columns
 from trivet.runtime.arguments import check_name
@@ -78,6 +80,7 @@ class DetectedData:
         images: what some of them are like.
         notes: what else was seen, in sentences.
         guessed: what was guessed of the columns, in a sentence; empty where nothing was.
+        tags: the levels of tags -> the number of items with each tag.
     """
 
     kind: str
@@ -90,6 +93,7 @@ class DetectedData:
     images: Images | None = None
     notes: tuple[str, ...] = ()
     guessed: str = ""
+    tags: Mapping[str, Integers] = field(default_factory=dict)
 
     @property
     def item_kind(self) -> ItemKind:
@@ -99,8 +103,8 @@ class DetectedData:
         return "texts" if self.kind == "texts" else "vectors"
 
     def sizes(self, level: str) -> Integers:
-        """The number of items of each class, the smallest first."""
-        counts = np.bincount(self.levels[level])
+        """The number of items of each class or tag, the smallest first."""
+        counts = self.tags[level] if level in self.tags else np.bincount(self.levels[level])
         return np.sort(counts[counts > 0])
 
 
@@ -125,6 +129,7 @@ def detect(
     text: str | None = None,
     choice: VectorChoice = NO_CHOICE,
     *,
+    tags: TagCells | None = None,
     skip_empty: bool = False,
     root: Path | None = None,
 ) -> DetectedData:
@@ -134,6 +139,7 @@ def detect(
         labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
         text: the column of texts.
         choice: of vectors, which are then meant.
+        tags: what cells of several labels are.
         skip_empty: leave out rows of a table that lack a label or another value that each must have.
         root: the folder that the paths of a table of images start from; by default that of the table, the one below it
             that has them, or the current one.
@@ -145,12 +151,14 @@ def detect(
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
         _refuse_text(text, path, "a folder of images")
+        if tags is not None:
+            raise ValueError(f"--separator is for the cells of a table: {path} is a folder of images; leave it out.")
         return _folder(path, labels, skip_empty, root)
     suffix = path.suffix.lower()
     numbers = path.with_suffix(".npy") if suffix == ".csv" else path
     if sharded(path) or suffix in (".npz", ".npy") or (suffix == ".csv" and numbers.is_file()):
         _refuse_text(text, path, "vectors")
-        return _vectors(numbers, labels, choice, skip_empty)
+        return _vectors(numbers, labels, tags, choice, skip_empty)
     if suffix in SUFFIXES:
         raise ValueError(f"init needs a folder of images, or a table that lists them: got the image {path}.")
     if not path.is_dir() and suffix not in TABLES:
@@ -161,13 +169,13 @@ def detect(
     rows = open_rows(path, choice=choice)
     image = None if text is not None or vectors else _image_column(rows)
     if image is not None:
-        return _table(rows, image, labels, skip_empty, root)
+        return _table(rows, image, labels, tags, skip_empty, root)
     columns = vector_columns(rows, choice.embedding)
     if text is None and (vectors or rows.vectors is not None or columns):
         column = text_column(_without(rows, columns))
         if vectors or column is None or not is_text_name(column) or any(map(is_usual, columns)):
-            return _vectors(path, labels, choice, skip_empty)
-    return _texts(rows, text, labels, skip_empty)
+            return _vectors(path, labels, tags, choice, skip_empty)
+    return _texts(rows, text, labels, tags, skip_empty)
 
 
 def _refuse_text(text: str | None, path: Path, what: str) -> None:
@@ -215,13 +223,18 @@ def _lists_images(file: Path) -> bool:
 
 
 def _table(
-    rows: DataTable, image: str, labels: Sequence[str] | None, skip_empty: bool, root: Path | None
+    rows: DataTable,
+    image: str,
+    labels: Sequence[str] | None,
+    tags: TagCells | None,
+    skip_empty: bool,
+    root: Path | None,
 ) -> DetectedData:
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
-    _, levels, main, guessed = _levels(rows, labels, image, skip_empty)
-    data |= {"levels": list(levels)} | ({"skip_empty": True} if skip_empty else {})
+    known, levels, main, guessed = _levels(rows, labels, tags, image, skip_empty)
+    data |= _settings(levels, tags, skip_empty)
     data |= {} if root is None else {"root": str(root)}
     listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
     first = listing.sources[0]
@@ -240,8 +253,25 @@ def _table(
         if roots:
             data["root"] = str(roots[0])
             listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
-    detected = DetectedData("table", data, len(listing.ids), levels, main, bool(listing.subsets), guessed=guessed)
+    divided, sizes = bool(listing.subsets), _tag_sizes(known)
+    detected = DetectedData("table", data, len(listing.ids), levels, main, divided, guessed=guessed, tags=sizes)
     return _with_images(detected, listing)
+
+
+def _settings(levels: Iterable[str], tags: TagCells | None, skip_empty: bool) -> dict[str, Any]:
+    """The settings of what the rows of a table are."""
+    settings: dict[str, Any] = {"levels": list(levels)}
+    if tags is not None:
+        settings |= {"separator": tags.separator} | ({} if tags.match == "any" else {"match": tags.match})
+    return settings | ({"skip_empty": True} if skip_empty else {})
+
+
+def _tag_sizes(rows: Vectors) -> dict[str, Integers]:
+    """Level of tags -> the number of items with each tag."""
+    counts = {
+        level: Counter(tag for cell in rows.labels[level].tolist() for tag in cell.split(JOINED)) for level in rows.tags
+    }
+    return {level: np.array([*of_tags.values()]) for level, of_tags in counts.items()}
 
 
 def _folder_of(table: Path) -> Path:
@@ -249,28 +279,33 @@ def _folder_of(table: Path) -> Path:
     return table if table.is_dir() else table.parent
 
 
-def _vectors(path: Path, labels: Sequence[str] | None, choice: VectorChoice, skip_empty: bool) -> DetectedData:
+def _vectors(
+    path: Path, labels: Sequence[str] | None, tags: TagCells | None, choice: VectorChoice, skip_empty: bool
+) -> DetectedData:
     source = open_vectors(path, choice)
     assert source.vectors is not None
-    known, levels, main, guessed = _levels(source, labels, None, skip_empty)
-    data: dict[str, Any] = {"name": "vectors", "path": str(path), "levels": list(levels)}
-    data |= {"skip_empty": True} if skip_empty else {}
+    known, levels, main, guessed = _levels(source, labels, tags, None, skip_empty)
+    data: dict[str, Any] = {"name": "vectors", "path": str(path), **_settings(levels, tags, skip_empty)}
     answers = {"table": choice.table, "embedding": choice.embedding, "codes": choice.codes}
     data |= {name: str(answer) for name, answer in answers.items() if answer is not None}
     notes = []
     if (column := text_column(source)) is not None and is_text_name(column):
         notes.append(f"Beside the vectors there are texts: --text {shlex.quote(column)} trains on these.")
     notes += copies(source.vectors)
-    divided = known.splits is not None
-    return DetectedData("vectors", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed)
+    divided, sizes = known.splits is not None, _tag_sizes(known)
+    return DetectedData(
+        "vectors", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed, tags=sizes
+    )
 
 
-def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip_empty: bool) -> DetectedData:
+def _texts(
+    rows: DataTable, text: str | None, labels: Sequence[str] | None, tags: TagCells | None, skip_empty: bool
+) -> DetectedData:
     vectors = vector_columns(rows)
     column = text_column(_without(rows, vectors)) if text is None else text
     if column is None:
         if web := _image_column(rows, web=True):
-            _levels(rows, labels, web, skip_empty)
+            _levels(rows, labels, tags, web, skip_empty)
             list_table(TableConfig(path=rows.path, image=web), rows)
         if nested := nested_vectors(rows.types):
             raise ValueError(
@@ -283,9 +318,8 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
         )
     check_name(column, rows.names, name="--text")
     check_no_vectors(rows, column)
-    known, levels, main, guessed = _levels(rows, labels, column, skip_empty)
-    data: dict[str, Any] = {"name": "texts", "path": str(rows.path), "levels": list(levels)}
-    data |= {"skip_empty": True} if skip_empty else {}
+    known, levels, main, guessed = _levels(rows, labels, tags, column, skip_empty)
+    data: dict[str, Any] = {"name": "texts", "path": str(rows.path), **_settings(levels, tags, skip_empty)}
     if column != "text":
         data["text"] = column
     notes = [] if text is not None or column == "text" else [f"The column {column!r} was taken for the texts."]
@@ -293,8 +327,9 @@ def _texts(rows: DataTable, text: str | None, labels: Sequence[str] | None, skip
         notes.append(
             f"Beside the texts there are vectors: --embedding {shlex.quote(next(iter(vectors)))} trains on these."
         )
+    divided, sizes = known.splits is not None, _tag_sizes(known)
     return DetectedData(
-        "texts", data, len(known), levels, main, known.splits is not None, notes=tuple(notes), guessed=guessed
+        "texts", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed, tags=sizes
     )
 
 
@@ -322,7 +357,7 @@ def _image_column(rows: DataTable, *, web: bool = False) -> str | None:
 
 
 def _levels(
-    source: DataTable, labels: Sequence[str] | None, item: str | None, skip_empty: bool
+    source: DataTable, labels: Sequence[str] | None, tags: TagCells | None, item: str | None, skip_empty: bool
 ) -> tuple[Vectors, dict[str, Integers], str, str]:
     """The rows, the class of each at its label levels, coarse first, the level most likely meant, and what was guessed.
 
@@ -330,15 +365,19 @@ def _levels(
         item: the column of the texts or images.
     """
     guessed = ""
-    if labels is None:
+    if labels is None and tags is None:
         labels, main, guessed = _guessed_levels(source.without([item or "text"]))
+    elif labels is None:
+        source = with_tags(source.without([] if item is None else [item]), tags, None)
+        labels = [*source.tags]
     for name in labels:
         check_name(name, list(source.types), name="--labels")
     needs = {item: "text or path"} if item in source.columns and is_text(source.types[item]) else {}
+    source = source if source.tags else with_tags(source, tags, labels)
     rows = select_rows(source, labels, None, needs=needs, skip_empty=skip_empty)
     levels = class_labels(rows)[0]
     if not guessed:
-        fine = [name for name in reversed(levels) if np.median(np.bincount(levels[name])) >= 2]
+        fine = [name for name in reversed(levels) if name in rows.tags or np.median(np.bincount(levels[name])) >= 2]
         main = (fine or list(levels)[-1:])[0]
     return rows, levels, main, guessed
 

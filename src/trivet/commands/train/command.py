@@ -19,7 +19,9 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Match,
     Minutes,
+    Separator,
     SkipEmpty,
     Start,
     Table,
@@ -30,9 +32,11 @@ from trivet.commands.shared_options import (
     exists,
     ladder_values,
     refuse,
+    tag_cells,
 )
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
+from trivet.io.tag_cells import TagCells
 from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
@@ -90,6 +94,8 @@ def train(
             "writes it: keep, relabel or drop; the same as --set data.decisions=FILE.",
         ),
     ] = None,
+    separator: Separator = None,
+    match: Match = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
@@ -115,7 +121,7 @@ def train(
 ) -> int:
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
-    of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes")
+    of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes", "separator", "match")
     further = Further(
         download, accept_licence or [], interactive=not json and sys.stdin.isatty() and sys.stderr.isatty()
     )
@@ -172,6 +178,7 @@ def train(
                 text,
                 ladder_values(weights, start, minutes),
                 VectorChoice(table, embedding, codes),
+                tag_cells(separator, match),
                 further,
                 skip_empty=skip_empty,
                 data_root=data_root,
@@ -282,6 +289,7 @@ def _proposed(
     text: str | None,
     ladder: dict[str, Any],
     choice: VectorChoice,
+    tags: TagCells | None,
     further: Further,
     *,
     skip_empty: bool,
@@ -299,7 +307,7 @@ def _proposed(
         from trivet.training.ladder_config import LadderSettings
 
         names = None if labels is None else [*map(str, labels)]
-        detected = detect(path, names, text, choice, skip_empty=skip_empty, root=data_root)
+        detected = detect(path, names, text, choice, tags=tags, skip_empty=skip_empty, root=data_root)
     encoders = further.encoders(detected.item_kind, None)  # outside of what shows progress, which hides a question
     if encoders is not None:
         ladder["encoders"] = encoders
