@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from trivet.datasets import cifar, custom, fine_grained, folder, people, products, small_images, table, texts, vectors
+from trivet.datasets import (
+    cifar,
+    custom,
+    fine_grained,
+    folder,
+    pairs,
+    people,
+    products,
+    small_images,
+    table,
+    texts,
+    vectors,
+)
 from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_validation_fold
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
@@ -29,6 +41,7 @@ DATA_SETS.update(
         "table": table.ENTRY,
         "vectors": vectors.ENTRY,
         "texts": texts.ENTRY,
+        "pairs": pairs.ENTRY,
     }
 )
 DATA_SETS.outside = custom.entry
@@ -95,13 +108,14 @@ def load(
             two images, or `config.noise` or `config.decisions` does not fit the data.
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
+    entry = DATA_SETS.entry(config.name)
     if tokenize is None:
-        splits = DATA_SETS.entry(config.name).load(config, find_root(data_root), progress)
-    elif isinstance(config, texts.TextsConfig):
-        splits = texts.load_tokens(config, tokenize)
+        splits = entry.load(config, find_root(data_root), progress)
+    elif entry.load_tokens is not None:
+        splits = entry.load_tokens(config, tokenize)
     else:
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
-    of_texts = isinstance(config, texts.TextsConfig)
+    of_texts = config.item_kind == "texts"
     unfolded, splits = splits, with_validation_fold(splits, config)
     if config.changes_images and len(splits.train.inputs.shape) != 3:
         raise ValueError(

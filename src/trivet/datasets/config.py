@@ -28,6 +28,9 @@ Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square image
 Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
 
 
+ItemKind = Literal["images", "texts", "vectors"]
+
+
 class DatasetEntry(NamedTuple):
     """A data set.
 
@@ -41,6 +44,7 @@ class DatasetEntry(NamedTuple):
         counts: version -> subset -> images and classes as they were published, where these are checked; the version ""
             is the only one, the subset "" the whole set.
         files: the files it needs, in a folder of its name.
+        load_tokens: settings and what makes tokens -> the data of a network that reads texts; None without texts.
         fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
     """
 
@@ -52,6 +56,7 @@ class DatasetEntry(NamedTuple):
     folders: tuple[str, ...] = ()
     counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
     files: tuple[str, ...] = ()
+    load_tokens: Callable[[Any, Any], Splits] | None = None
     fetch: Callable[[Path], Path] | None = None
 
 
@@ -64,8 +69,8 @@ class DataConfig(NamedConfig):
     `DataConfig.parse` gives the settings of the data set that `name` names; each has a class of its own.
 
     Args:
-        name: a data set of docs/data.md: "folder" or "table" for images of yours, "vectors" or "texts",
-            "python:FILE.py:NAME" for code.
+        name: a data set of docs/data.md: "folder" or "table" for images of yours, "vectors", "texts" or
+            "pairs", "python:FILE.py:NAME" for code.
         level: the label level trained on, where it is not the coarsest or, of a published set, that of its papers.
         augment: random cuts of training images, against learning them by heart; see docs/data.md for each.
         jitter: brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.
@@ -88,6 +93,7 @@ class DataConfig(NamedConfig):
     noise: NoiseConfig | None = None
     decisions: Path | None = None
 
+    item_kind: ClassVar[ItemKind] = "vectors"  # of the items
     mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
 
     @classmethod
@@ -172,6 +178,8 @@ class ImagesConfig(DataConfig):
     image_size: Side
     channels: Channels
 
+    item_kind = "images"
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape (C, H, W) of an image."""
@@ -188,6 +196,6 @@ def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
         splits = hold_out_fold(splits, config.folds, config.fold, config.folds_of)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    of_items = config.folds_of == "items" or splits.level in splits.train.relations
+    of_items = config.folds_of == "items" or splits.train.has_tags(splits.level)
     check_disjoint(splits, ("unseen",) if of_items else DISJOINT)
     return splits

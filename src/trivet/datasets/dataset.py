@@ -81,6 +81,8 @@ class Dataset:
         columns: other columns of the items, `(N,)` texts each, which a table of embeddings keeps.
         relations: the levels whose items do not belong together by equal labels alone, such as those of tags, where a
             "class" is a set of tags -> the rule by which the items 0 .. C - 1, one of each class, do.
+        numbers: the levels of pairs, whose "classes" are groups that pairs connect -> `(N,)` int64, the number by which
+            the relation knows each item.
 
     Raises:
         ValueError: if these do not go together.
@@ -95,6 +97,7 @@ class Dataset:
     protocol: QueryGallery | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     relations: Mapping[str, Relation] = field(default_factory=dict)
+    numbers: Mapping[str, Integers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.ids)
@@ -135,12 +138,17 @@ class Dataset:
     def relation(self, level: str) -> Integers | Relation:
         """Return what says which items belong together at a level: labels `(N,)` int64, or a relation of the N."""
         labels, rule = self.labels[level], self.relations.get(level)
-        return labels if rule is None else rule.with_items(torch.from_numpy(labels))
+        return labels if rule is None else rule.with_items(torch.from_numpy(self.numbers.get(level, labels)))
+
+    def has_tags(self, level: str) -> bool:
+        """True if an item may have several classes at a level, which then do not divide the items."""
+        return level in self.relations and level not in self.numbers
 
     def classes(self, level: str, index: np.ndarray | slice = slice(None)) -> Integers:
         """The numbers of the classes, or tags, that the items at the positions `index` have at a level, in order."""
-        labels, rule = self.labels[level][index], self.relations.get(level)
-        if rule is not None:
+        labels = self.labels[level][index]
+        if self.has_tags(level):
+            rule = self.relations[level]
             with suppress(ValueError):  # of a relation without classes or tags
                 labels = rule.numbers(torch.from_numpy(labels)).numpy()
         return np.unique(labels)
@@ -161,6 +169,7 @@ class Dataset:
             self,
             inputs=self.inputs.subset(index),
             labels={level: values[index] for level, values in self.labels.items()},
+            numbers={level: values[index] for level, values in self.numbers.items()},
             ids=tuple(self.ids[i] for i in index.tolist()),
             protocol=None if self.protocol is None else self.protocol.subset(index),
             columns={name: tuple(column[i] for i in index.tolist()) for name, column in self.columns.items()},
@@ -261,8 +270,11 @@ def trained_classes(splits: Splits, split: str) -> dict[str, int]:
 def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None:
     """Raise ValueError if an item is both trained on and evaluated, or classes of the `disjoint` splits are.
 
-    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are.
+    At one level the classes must be apart: those of digits never seen may still be odd or even, as trained ones are. Of
+    pairs, whose splits may search one collection, whoever splits them checks this.
     """
+    if splits.level in splits.train.numbers:
+        return
     trained = set(splits.train.ids)
     for split, data in splits.evaluation.items():
         both = [id for id in data.ids if id in trained]
@@ -283,11 +295,12 @@ def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None
 def holds_items_out(splits: Splits) -> bool:
     """True if a step is best chosen by items held out of each class: if most that are evaluated are of trained classes.
 
-    Where no class has four items, none can be held out. Items with tags, or of pairs, have no classes to hold out.
+    Where no class has four items, none can be held out. Items with tags have no classes to hold out, and pairs are held
+    out in whole groups.
     """
     level, train = splits.level, splits.train
     if level in train.relations:
-        return True
+        return train.has_tags(level)
     if np.bincount(train.labels[level]).max() < LEAST:
         return False
     trained = {train.names[level][label] for label in np.unique(train.labels[level])}
@@ -314,8 +327,8 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
     """With one of the folds of the training items as the main evaluation split, "validation".
 
     Args:
-        of: the folds share no class, or have items of each class that has four or more. Of a level of tags or pairs
-            they have random items.
+        of: the folds share no class, or have items of each class that has four or more. Of a level of tags they have
+            random items, of one of pairs they share no group.
 
     Raises:
         ValueError: if there are fewer than two classes for each fold, or no class of four items.
@@ -324,8 +337,10 @@ def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
         Of classes: Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
     """
     labels = splits.train.labels[splits.level]
-    if splits.level in splits.train.relations:
+    if splits.train.has_tags(splits.level):
         labels, of = np.zeros_like(labels), "items"
+    elif splits.level in splits.train.numbers:
+        of = "classes"
     if of == "items":
         number = stratified_folds(labels, folds, np.random.default_rng(0))
         holdout = np.flatnonzero((number == fold) & (np.bincount(labels)[labels] >= LEAST))

@@ -32,6 +32,8 @@ class TextsConfig(ListedConfig):
     path: Path
     text: str = TEXT
 
+    item_kind = "texts"
+
     @property
     def text_column(self) -> str:
         """The column of the texts."""
@@ -82,9 +84,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     Raises:
         ValueError: if the file is broken, a row has no text or label, or the split cannot be.
     """
-    splits, texts = _unencoded(config)
-    vectors = _ngram_vectors(_trained(splits), tuple(texts))
-    return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
+    return with_ngrams(*_unencoded(config))
 
 
 def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
@@ -93,7 +93,17 @@ def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
     Raises:
         ValueError: as `load_texts`.
     """
-    splits, texts = _unencoded(config)
+    return with_tokens(*_unencoded(config), tokenize)
+
+
+def with_ngrams(splits: Splits, texts: Sequence[str]) -> Splits:
+    """The splits with the vectors of the n-grams of M texts, those of the training items, for vectors `(M, 0)`."""
+    vectors = _ngram_vectors(_trained(splits), tuple(texts))
+    return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
+
+
+def with_tokens(splits: Splits, texts: Sequence[str], tokenize: Tokenize) -> Splits:
+    """The splits with the tokens of M texts for vectors `(M, 0)`."""
     tokens = tokenize(texts)
     assert isinstance(splits.train.inputs, VectorInputs)
     trained = splits.train.inputs.rows
@@ -176,4 +186,9 @@ def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     return replace(splits, warnings=table.notes), list(table.texts or ())
 
 
-ENTRY = DatasetEntry(TextsConfig, load_texts, description="texts with labels: csv, parquet, JSON lines")
+ENTRY = DatasetEntry(
+    TextsConfig,
+    load_texts,
+    description="texts with labels: csv, parquet, JSON lines",
+    load_tokens=load_tokens,
+)

@@ -79,7 +79,7 @@ def load_splits(
             f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
             f"set {remedy}{folds_advice(splits)}."
         )
-    in_classes = splits.level not in splits.train.relations
+    in_classes = not splits.train.has_tags(splits.level)
     if config.data.folds and "folds_of" not in config.data.model_fields_set and in_classes and holds_items_out(splits):
         note = (
             "The step is chosen by classes that are held out, but most of what is evaluated is of classes that are "

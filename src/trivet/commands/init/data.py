@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trivet.datasets.config import ItemKind
 from trivet.datasets.equal_items import content_keys, copies
 from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
@@ -42,7 +43,6 @@ from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
 
-ItemKind = Literal["images", "texts", "vectors"]
 KINDS = {1: "as there is no better one", 2: "as the only one of numbers", 3: "as the only one of words"}
 SAMPLED_IMAGES = 500  # images that are opened
 GREY = ("1", "L", "LA", "I;16")  # modes of images without colours

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from trivet.commands.init.data import ItemKind
 from trivet.config.plugins import is_reference
-from trivet.datasets import DataConfig, Dataset
-from trivet.datasets.config import ImagesConfig
-from trivet.datasets.texts import TextsConfig
+from trivet.datasets import Dataset
+from trivet.datasets.config import ImagesConfig, ItemKind
 from trivet.models.backbones import num_features
 from trivet.models.config import TIMM
 from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
@@ -97,7 +95,7 @@ class Proposer:
 
     def __post_init__(self) -> None:
         data, ladder = self.settings.data, self.settings.ladder
-        self.kind = kind_of(data)
+        self.kind = data.item_kind
         self.ready = []
         if self.kind != "vectors":
             self.ready = at_hand(self.kind, ladder.weights, ladder.encoders)
@@ -299,13 +297,6 @@ class Proposer:
     def _loss(self, loss: Values) -> Values:
         counts = np.bincount(self.train.labels[self.level])
         return dict(SINGLES) if (counts == 1).any() else loss
-
-
-def kind_of(data: DataConfig) -> ItemKind:
-    """The kind of the items of a data set."""
-    if isinstance(data, TextsConfig):
-        return "texts"
-    return "images" if isinstance(data, ImagesConfig) else "vectors"
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:

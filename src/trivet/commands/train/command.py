@@ -43,8 +43,8 @@ from trivet.runtime.signals import member_of
 from trivet.runtime.text import typed
 
 if TYPE_CHECKING:
-    from trivet.commands.init.data import ItemKind
     from trivet.commands.train.record import CrossValidation
+    from trivet.datasets.config import ItemKind
     from trivet.reports.run_record import RunRecord
     from trivet.training.config import RunConfig
     from trivet.training.ladder_config import LadderSettings
@@ -271,13 +271,12 @@ def _with_encoders(
     context: typer.Context, settings: LadderSettings | RunConfig, further: Further
 ) -> LadderSettings | RunConfig:
     """The settings of a ladder, with further encoders downloaded; a single run has none."""
-    from trivet.commands.train.candidates import kind_of  # here: they load the training stack
-    from trivet.training.config import RunConfig
+    from trivet.training.config import RunConfig  # here: it loads the training stack
 
     if isinstance(settings, RunConfig):
         refuse(context, "a single run compares no encoders", *OF_LADDER)
         return settings
-    encoders = further.encoders(kind_of(settings.data), settings.ladder.encoders)
+    encoders = further.encoders(settings.data.item_kind, settings.ladder.encoders)
     ladder = settings.ladder if encoders is None else settings.ladder.model_copy(update={"encoders": tuple(encoders)})
     return settings.model_copy(update={"ladder": ladder})
 

@@ -1,0 +1,305 @@
+"""Pairs of texts in a file: it lists what belongs together, such as queries and documents, and has no classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy import sparse
+from scipy.sparse import csgraph
+from torch import Tensor
+
+from trivet.datasets.config import DataConfig, DatasetEntry
+from trivet.datasets.dataset import Dataset, Splits
+from trivet.datasets.image_decoding import Progress
+from trivet.datasets.splitting import TRAIN
+from trivet.datasets.texts import with_ngrams, with_tokens
+from trivet.datasets.vectors import VectorInputs
+from trivet.io.beir import is_beir, read_beir
+from trivet.io.pair_table import PairTable, read_pairs
+from trivet.io.query_gallery import QueryGallery
+from trivet.mining.pairs import Pairs
+from trivet.mining.relations import signature_of
+from trivet.models import Tokenize
+from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.text import counted
+
+LEVEL = "pair"
+REVERSED = "-reversed"  # ends the name of an evaluation split whose queries are the right side
+LARGEST = 0.5  # of the left side: a group that has more of it cannot be held out
+LEAST = 2  # contents of the left side that are trained on, and that are evaluated
+
+
+class PairsConfig(DataConfig):
+    """Pairs of texts, such as queries and documents.
+
+    Args:
+        path: a csv, tsv, parquet or JSON file with a pair in each row, or a folder in the layout of BEIR.
+        left, right: the columns of both sides; by default those with usual names, such as query and answer.
+        negatives: columns of hard negatives of the left side; by default negative, negative_1, ...
+        score: the column that says how much a pair belongs together; by default score, similarity, label, ...
+        relevant: the least score of a pair that belongs together; 1 where scores are whole numbers.
+        split: "auto" follows the column split, else "groups": pairs that share no content are held out.
+        holdout: share of the left side that is held out in groups.
+        seed: decides which groups are.
+        skip_empty: leave out rows without a side or a score.
+    """
+
+    name: Literal["pairs"] = "pairs"
+    path: Path
+    left: str | None = None
+    right: str | None = None
+    negatives: tuple[str, ...] | None = None
+    score: str | None = None
+    relevant: float | None = Field(None, gt=0)
+    split: Literal["auto", "groups"] = "auto"
+    holdout: float = Field(0.2, gt=0, lt=1)
+    seed: int = Field(0, ge=0)
+    skip_empty: bool = False
+
+    item_kind = "texts"
+
+    @property
+    def label_levels(self) -> tuple[str, ...]:
+        return (LEVEL,)
+
+
+class JudgedPairs(Pairs):
+    """Pairs of a table, with their grades of relevance and the negatives that it lists.
+
+    Args:
+        left, right: how many contents each side has.
+        judged: `(P, 2)` positions of both.
+        grades: `(P,)` how much each belongs together.
+        relevant: the least grade of those that do.
+        equal: `(E, 2)` positions of contents that are the same on both sides: they are no negatives of each other.
+
+    Attributes:
+        pairs: `(P', 2)` the numbers of those that belong together.
+        negatives: `(P - P', 2)` those of the others.
+        groups: `(left + right,)` the number of the group of each content; a group is connected by pairs.
+    """
+
+    def __init__(
+        self, left: int, right: int, judged: Integers, grades: Floats, *, relevant: float, equal: Integers
+    ) -> None:
+        positive, shift = grades >= relevant, np.array([0, left])
+        super().__init__(left, right, judged[positive], aligned=False)
+        numbers, equal = judged + shift, equal + shift
+        self.pairs, self.negatives = numbers[positive], numbers[~positive]
+        count = left + right
+        self.groups: Integers = csgraph.connected_components(
+            _symmetric(np.concatenate([self.pairs, equal]), count), directed=False
+        )[1].astype(np.int64)
+        self._grades = self._equal = None
+        if len(np.unique(grades[positive])) > 1:
+            self._grades = _symmetric(self.pairs, count, grades[positive])
+        if len(equal):
+            self._equal, self._groups = _symmetric(equal, count), None
+        self.signature ^= signature_of(numbers, grades)
+
+    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        positive, neutral = super().compared(anchors, others)
+        return positive, neutral if self._equal is None else neutral | (_rows(self._equal, anchors, others) > 0)
+
+    def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
+        """The grades `(B, M)` float64 of the pairs that belong together, 0 of others; 1 where all are alike."""
+        return super().relevance(anchors, others) if self._grades is None else _rows(self._grades, anchors, others)
+
+
+def _symmetric(pairs: Integers, count: int, values: Floats | None = None) -> sparse.csr_array:
+    """The matrix `(count, count)` with values, or 1, at pairs of numbers and at their mirror images."""
+    values = np.ones(len(pairs)) if values is None else values
+    half = sparse.csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    return half + half.T
+
+
+def _rows(matrix: sparse.csr_array, anchors: Tensor, others: Tensor) -> Tensor:
+    return torch.from_numpy(matrix[anchors.cpu().numpy()][:, others.cpu().numpy()].toarray()).to(anchors.device)
+
+
+def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress | None) -> Splits:
+    """Load the contents of both sides as vectors of their n-grams, split as the file or `config.split` says.
+
+    Each evaluation split searches the right side for the left one, and the split of its name with "-reversed" the left
+    for the right one.
+
+    Raises:
+        ValueError: if the file is broken, sides or scores are not clear, or the pairs cannot be split.
+    """
+    return with_ngrams(*_unencoded(config))
+
+
+def load_pair_tokens(config: PairsConfig, tokenize: Tokenize) -> Splits:
+    """As `load_pairs`, but with the texts as the tokens that a network takes."""
+    return with_tokens(*_unencoded(config), tokenize)
+
+
+def _unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
+    """The splits, whose vectors have no numbers yet, and the contents of both sides."""
+    if is_beir(config.path):
+        table = read_beir(config.path)
+    else:
+        table = read_pairs(
+            config.path,
+            left=config.left,
+            right=config.right,
+            negatives=config.negatives,
+            score=config.score,
+            skip_empty=config.skip_empty,
+        )
+    texts = [*table.left.contents, *table.right.contents]
+    items, relation = _all_items(table, texts, _least_relevant(table, config.relevant))
+    notes = list(table.notes)
+    if table.splits is None or config.split == "groups":
+        subsets = _group_subsets(relation, table, config)
+    else:
+        subsets = _listed_subsets(relation, table, notes)
+    left, trained = relation.first_of_right, subsets.pop(TRAIN)
+    linked = np.isin(trained, relation.pairs)
+    every, nothing = np.ones(len(trained), bool), np.zeros(len(trained), bool)
+    # Folds of it are measured in both directions at once.
+    train = replace(items.subset(trained), protocol=QueryGallery(linked, every, nothing))
+    evaluation = {}
+    for split, rows in subsets.items():
+        forward, backward = rows < left, rows >= left
+        answered = np.isin(rows, relation.pairs[np.isin(relation.pairs[:, 0], rows), 1])
+        for name, query, gallery in ((split, forward, backward), (split + REVERSED, answered, forward)):
+            nothing = np.zeros(len(rows), bool)
+            used = np.flatnonzero(query | gallery)
+            protocol = QueryGallery(query, gallery, nothing).subset(used)
+            evaluation[name] = replace(items.subset(rows[used]), protocol=protocol)
+    pairs = np.isin(relation.pairs, train.numbers[LEVEL]).all(axis=1).sum()
+    summary = (
+        f"{config.path.name}: {len(table.left.contents):,} of {table.left.name!r}, {len(table.right.contents):,} of "
+        f"{table.right.name!r}, {len(relation.pairs):,} pairs that belong together, {pairs:,} of them trained on."
+    )
+    return Splits(train, evaluation, LEVEL, summary=summary, warnings=tuple(notes)), texts
+
+
+def _all_items(table: PairTable, texts: list[str], relevant: float) -> tuple[Dataset, JudgedPairs]:
+    """Every content of both sides as an item, whose class is its group, and who belongs with whom."""
+    positions = {text: position for position, text in enumerate(table.right.contents)}
+    equal = [(i, positions[text]) for i, text in enumerate(table.left.contents) if text in positions]
+    relation = JudgedPairs(
+        len(table.left.contents),
+        len(table.right.contents),
+        table.pairs,
+        table.grades,
+        relevant=relevant,
+        equal=np.array(equal, np.int64).reshape(-1, 2),
+    )
+    if not len(relation.pairs):
+        raise ValueError(
+            f"some pairs of {table.path} must belong together: no score reaches data.relevant = {relevant:g}; lower it."
+        )
+    ids = (*table.left.ids, *table.right.ids)
+    if len(set(ids)) < len(ids):
+        ids = (
+            *(f"{table.left.name}-{id}" for id in table.left.ids),
+            *(f"{table.right.name}-{id}" for id in table.right.ids),
+        )
+    _, first = np.unique(relation.groups, return_index=True)
+    count = len(ids)
+    side = (table.left.name,) * len(table.left.ids) + (table.right.name,) * len(table.right.ids)
+    items = Dataset(
+        table.path.stem,
+        VectorInputs(np.empty((count, 0), np.float32), texts, np.arange(count), table.path),
+        {LEVEL: relation.groups},
+        {LEVEL: tuple(ids[row] for row in first.tolist())},
+        ids,
+        columns={"text": tuple(texts), "side": side},
+        relations={LEVEL: relation},
+        numbers={LEVEL: np.arange(count)},
+    )
+    return items, relation
+
+
+def _least_relevant(table: PairTable, relevant: float | None) -> float:
+    """The least score of what belongs together; ValueError that asks for it where scores are no whole numbers."""
+    if relevant is not None:
+        return relevant
+    fractional = table.grades[table.grades != np.floor(table.grades)]
+    if len(fractional):
+        raise ValueError(
+            f"the least score of a pair that belongs together must be known: {table.path} has scores from "
+            f"{table.grades.min():g} to {table.grades.max():g}; set data.relevant, such as "
+            f"--set data.relevant={float(np.quantile(table.grades, 0.75)):g}."
+        )
+    return 1.0
+
+
+def _listed_subsets(relation: JudgedPairs, table: PairTable, notes: list[str]) -> dict[str, Integers]:
+    """The numbers of the contents of each split of the file, "train" first."""
+    assert table.splits is not None
+    left = len(table.left.contents)
+    judged = table.pairs + np.array([0, left])
+    names = sorted(set(table.splits.tolist()), key=lambda name: (name != TRAIN, name == "val", name != "test", name))
+    if names[0] != TRAIN or len(names) < 2:
+        raise ValueError(
+            f"the splits must be train and another to evaluate: {table.path} has {', '.join(names)}; add the other, or "
+            'hold groups of pairs out with data.split = "groups".'
+        )
+    positive = {tuple(pair) for pair in relation.pairs.tolist()}
+    belongs = np.array([tuple(pair) in positive for pair in judged.tolist()])
+    unused = np.setdiff1d(np.arange(left, len(relation.groups)), judged[:, 1])
+    subsets = dict[str, Integers]()
+    trained = np.unique(judged[table.splits == TRAIN])
+    for name in names:
+        of_split = table.splits == name
+        if name == TRAIN:
+            subsets[name] = np.unique(judged[of_split])
+            continue
+        queries = np.unique(judged[of_split & belongs, 0])
+        if both := np.intersect1d(queries, trained).tolist():
+            raise ValueError(
+                f"no {table.left.name} may be both trained on and evaluated: {len(both)} of {name!r} are, first "
+                f"{table.left.contents[both[0]][:60]!r}; put all rows of each into one split, or set "
+                'data.split = "groups".'
+            )
+        gallery = np.arange(left, len(relation.groups)) if table.collection else np.unique(judged[of_split, 1])
+        gallery = np.union1d(gallery, unused)
+        known = len(np.intersect1d(np.unique(judged[of_split & belongs, 1]), trained))
+        if known:
+            notes.append(
+                f"{counted(known, table.right.name)} that belong to a {table.left.name} of {name!r} are trained on, "
+                "too: a network may know them."
+            )
+        subsets[name] = np.concatenate([queries, gallery])
+    return subsets
+
+
+def _group_subsets(relation: JudgedPairs, table: PairTable, config: PairsConfig) -> dict[str, Integers]:
+    """Training contents, and those of groups that share none with them; what is in no pair can be retrieved as well."""
+    left = len(table.left.contents)
+    groups = relation.groups
+    sizes = np.bincount(groups[:left], minlength=int(groups.max()) + 1)
+    paired = np.flatnonzero(sizes)
+    if sizes.max() > LARGEST * left or len(paired) < 2 * LEAST:
+        raise ValueError(
+            f"pairs must fall into groups that share no content, of which some are held out: of {left} contents of "
+            f"{table.left.name!r} in {table.path} {sizes.max()} hang together, in {counted(len(paired), 'group')}; add "
+            "a column split that says train or test of each row."
+        )
+    order = np.random.default_rng(config.seed).permutation(paired)
+    count = int(np.searchsorted(np.cumsum(sizes[order]), config.holdout * left)) + 1
+    evaluated = np.isin(groups, order[: min(max(count, LEAST), len(order) - LEAST)])
+    linked = np.zeros(len(groups), bool)
+    linked[relation.pairs.ravel()] = True
+    refused = relation.negatives[~evaluated[relation.negatives[:, 0]], 1]  # negatives of training contents
+    trained = ~evaluated & linked
+    trained[refused[~evaluated[refused]]] = True
+    searched = (evaluated | (~trained & ~linked)) & (linked | (np.arange(len(groups)) >= left))
+    return {TRAIN: np.flatnonzero(trained), "test": np.flatnonzero(searched)}
+
+
+ENTRY = DatasetEntry(
+    PairsConfig,
+    load_pairs,
+    description="pairs of texts, such as queries and documents",
+    load_tokens=load_pair_tokens,
+)

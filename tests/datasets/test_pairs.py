@@ -1,0 +1,167 @@
+"""Pairs as a data set: groups that share no content are held out, and both sides are searched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from trivet.datasets import DataConfig, Dataset, Splits, load
+from trivet.datasets.config import with_validation_fold
+from trivet.datasets.pairs import JudgedPairs
+from trivet.metrics import retrieve_levels
+
+
+def loaded(path: Path, **settings: object) -> Splits:
+    return load(DataConfig.parse({"name": "pairs", "path": str(path), **settings}, source="x"), None)
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def shows(items: Dataset) -> list[str]:
+    return [str(items.show(i)) for i in range(len(items))]
+
+
+def positives(items: Dataset) -> set[tuple[str, str]]:
+    """The pairs of contents that belong together, by the relation of the items."""
+    relation, texts = items.relation("pair"), shows(items)
+    assert isinstance(relation, JudgedPairs)
+    rows, columns = relation.positive(relation.items, relation.items).nonzero().T.tolist()
+    return {(texts[row], texts[column]) for row, column in zip(rows, columns, strict=True)}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """30 questions of 20 answers, every second of which has two, and a negative of each."""
+    rows = [f"question {i},answer {i % 20},wrong {i % 7}" for i in range(30)]
+    return written(tmp_path / "faq.csv", "\n".join(["question,answer,negative", *rows]))
+
+
+def test_groups_are_held_out_whole(table: Path) -> None:
+    splits = loaded(table)
+    assert list(splits.evaluation) == ["test", "test-reversed"]
+    test, back = splits.evaluation.values()
+    trained = set(shows(splits.train))
+    assert not trained & set(shows(test))
+    assert {f"wrong {i}" for i in range(7)} <= trained
+    pairs = positives(splits.train) | positives(test)
+    assert {(f"question {i}", f"answer {i % 20}") for i in range(30)} == {
+        pair for pair in pairs if pair[0].startswith("q")
+    }
+    assert test.protocol is not None
+    assert back.protocol is not None
+    assert [name.split()[0] for name in np.array(shows(test))[test.protocol.query]] == ["question"] * 7
+    assert {name.split()[0] for name in np.array(shows(back))[back.protocol.query]} == {"answer"}
+    assert splits.summary == (
+        "faq.csv: 30 of 'question', 27 of 'answer', 30 pairs that belong together, 23 of them trained on."
+    )
+    assert shows(loaded(table, seed=1).evaluation["test"]) != shows(test)
+
+
+def test_both_directions_are_retrieved(table: Path) -> None:
+    for split, items in loaded(table).evaluation.items():
+        texts = shows(items)
+        number = torch.tensor([int(text.split()[1]) % 20 + 50 * text.startswith("w") for text in texts])
+        embeddings = torch.nn.functional.one_hot(number, 60).double().numpy()
+        result = retrieve_levels(**items.evaluation_arguments(embeddings), measures=("recall@1",))["pair"]
+        assert result.mean() == {"recall@1": 1.0}, split
+        wrong = retrieve_levels(**items.evaluation_arguments(np.roll(embeddings, 1, 0)), measures=("recall@1",))
+        assert wrong["pair"].mean()["recall@1"] < 1
+
+
+def test_a_fold_of_training_pairs_is_measured_in_both_directions(table: Path) -> None:
+    splits = loaded(table, folds=3, folds_of="items")
+    held = splits.evaluation["validation"]
+    assert held.protocol is not None
+    asked = [text.split()[0] for text in np.array(shows(held))[held.protocol.query].tolist()]
+    assert set(asked) == {"question", "answer"}
+    assert not set(shows(held)) & set(shows(splits.train))
+    assert {text.split()[1] for text in shows(held) if text.startswith("q")} >= {
+        text.split()[1] for text in shows(held) if text.startswith("a")
+    }
+
+
+def test_the_file_says_what_is_held_out(tmp_path: Path) -> None:
+    rows = ["a,x,train", "b,y,train", "c,y,test", "d,z,test", "e,w,dev", "f,v,dev"]
+    path = written(tmp_path / "t.csv", "\n".join(["query,answer,split", *rows]))
+    splits = loaded(path)
+    assert list(splits.evaluation) == ["test", "test-reversed", "val", "val-reversed"]
+    assert sorted(shows(splits.train)) == ["a", "b", "x", "y"]
+    assert sorted(shows(splits.evaluation["test"])) == ["c", "d", "y", "z"]
+    assert "1 answer that belong to a query of 'test' are trained on, too: a network may know them." in splits.warnings
+    path.write_text(path.read_text().replace("c,y,test", "a,y,test"))
+    with pytest.raises(ValueError, match=r"no query may be both .*: 1 of 'test' are, first 'a'; put all rows of each"):
+        loaded(path)
+
+
+def test_a_collection_is_searched_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    texts = {f"d{i}": f"document {i}" for i in range(6)}
+    (folder / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": k, "text": v}) for k, v in texts.items()))
+    (folder / "queries.jsonl").write_text(
+        "\n".join(json.dumps({"_id": f"q{i}", "text": f"query {i}"}) for i in range(4))
+    )
+    head = "query-id\tcorpus-id\tscore\n"
+    (folder / "qrels" / "train.tsv").write_text(head + "q0\td0\t2\nq1\td1\t1\nq0\td2\t0\n")
+    (folder / "qrels" / "test.tsv").write_text(head + "q2\td2\t1\nq3\td3\t2\nq3\td1\t1\n")
+    splits = loaded(folder)
+    assert splits.train.ids == ("q0", "q1", "d0", "d1", "d2")
+    test, back = splits.evaluation["test"], splits.evaluation["test-reversed"]
+    assert test.ids == ("q2", "q3", *texts)
+    assert back.ids == ("q2", "q3", "d1", "d2", "d3")
+    relation = test.relation("pair")
+    assert isinstance(relation, JudgedPairs)
+    assert relation.relevance(relation.items[:2], relation.items[2:]).tolist() == [
+        [0, 0, 1, 0, 0, 0],
+        [0, 1, 0, 2, 0, 0],
+    ]
+    (folder / "qrels" / "train.tsv").unlink()
+    with pytest.raises(
+        ValueError, match=r'must be train and another to evaluate: .* has test; .*data\.split = "groups"'
+    ):
+        loaded(folder)
+
+
+def test_a_content_on_both_sides_is_no_negative_of_itself(tmp_path: Path) -> None:
+    rows = [f"text {i},text {i + 100}" for i in range(10)] + ["text 100,text 200"]
+    items = loaded(written(tmp_path / "t.csv", "\n".join(["sentence1,sentence2", *rows]))).train
+    relation, texts = items.relation("pair"), shows(items)
+    assert isinstance(relation, JudgedPairs)
+    ignored = relation.ignored(relation.items, relation.items)
+    assert ignored is not None
+    left, right = (i for i, text in enumerate(texts) if text == "text 100")
+    assert ignored[left, right]
+    assert ignored[right, left]
+    assert items.labels["pair"][left] == items.labels["pair"][right]
+
+
+def test_scores_say_what_belongs_together(tmp_path: Path) -> None:
+    rows = [f"a{i},x{i},{i % 2 * 4.5}" for i in range(20)]
+    path = written(tmp_path / "t.csv", "\n".join(["text1,text2,score", *rows]))
+    with pytest.raises(ValueError, match=r"has scores from 0 to 4\.5; set data\.relevant, such as --set data"):
+        loaded(path)
+    splits = loaded(path, relevant=4)
+    assert len(positives(splits.train)) + len(positives(splits.evaluation["test"])) == 20
+    with pytest.raises(ValueError, match=r"no score reaches data\.relevant = 5; lower it"):
+        loaded(path, relevant=5)
+
+
+def test_pairs_that_hang_together_cannot_be_split(tmp_path: Path) -> None:
+    rows = [f"a{i},x{(i + j) % 20}" for i in range(20) for j in (0, 1)]
+    with pytest.raises(ValueError, match=r"of 20 contents of 'query' in .* 20 hang together, in 1 group; add a column"):
+        loaded(written(tmp_path / "t.csv", "\n".join(["query,answer", *rows])))
+
+
+def test_folds_leave_pairs_to_train_on(table: Path) -> None:
+    splits = loaded(table)
+    config = DataConfig.parse({"name": "pairs", "path": str(table), "folds": 2, "fold": 1}, source="x")
+    again = with_validation_fold(splits, config)
+    assert positives(again.train)
+    assert positives(again.train) | positives(again.evaluation["validation"]) == positives(splits.train)
