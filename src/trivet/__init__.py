@@ -23,6 +23,8 @@ _OTHERS = {
     "mining.relations": ("Classes", "Relation"),
     "mining.tags": ("Tags",),
     "losses": ("DistillationLoss", "MatryoshkaLoss", "SymmetricLoss"),
+    "samplers.pk": ("PKBatches",),
+    "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor", "diagnose"),
     "integrations.any_training": ("Watch", "watch"),
 }
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from trivet.mining.pairs import Pairs as Pairs
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
     from trivet.mining.tags import Tags as Tags
+    from trivet.samplers.pk import PKBatches as PKBatches
+    from trivet.samplers.relation import RelationBatches as RelationBatches
 
     __all__: list[str] = []
     __all__ += losses.__all__

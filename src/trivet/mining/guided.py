@@ -49,6 +49,9 @@ class Guided(ComparedRelation):
         numbers = self.relation.items.to(anchors.device)
         return self.relation.relevance(numbers[anchors], numbers[others])
 
+    def with_positives(self) -> Tensor:
+        return self.relation[self.items].with_positives()  # the guide takes none
+
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         numbers = self.relation.items.to(anchors.device)
         positive, neutral = self.relation.compared(numbers[anchors], numbers[others])

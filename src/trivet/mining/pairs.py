@@ -94,6 +94,12 @@ class Pairs(CarriedRelation, TwoSided):
             return positive, positive
         return positive & ~within, positive | within
 
+    def with_positives(self) -> Tensor:
+        carried, of_left = self.rows(self.items), (self.items < self.first_of_right).cpu().numpy()
+        left, right = (carried[side].sum(axis=0) > 0 for side in (of_left, ~of_left))  # pairs with an end there
+        has_positive = np.where(of_left, carried @ right, carried @ left)
+        return torch.from_numpy(has_positive).to(self.items.device).nonzero()[:, 0]
+
 
 def _groups(ends: npt.NDArray[np.int64], count: int, first_of_right: int) -> Tensor | None:
     """The group `(K,)` of each content, where all of a group belong to all of it on the other side; else None."""

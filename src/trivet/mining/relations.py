@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, Self
 from zlib import crc32
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency
 
+COMPARED = 2**22  # pairs of items that a search for positives compares at once
+FIRST_BLOCK = 1024  # items that it compares first
 Rows = Tensor | npt.NDArray[Any] | slice | Sequence[int]
 
 
@@ -70,6 +72,42 @@ class Relation(ABC):
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         """The comparison of the items of a batch with its references."""
         return MatrixAdjacency(self.compared, items, others)
+
+    def find_positives(self, rows: Tensor, among: Tensor, count: int) -> list[Tensor]:
+        """Positions of positives of the items at `rows (B,)`: of each `count` at least, or all if there are fewer.
+
+        Args:
+            among: `(M,)` positions of the items that are compared, in blocks of which the first ones may be enough.
+        """
+        found: list[list[Tensor]] = [[] for _ in rows]
+        for anchors, block, positive in self._compared_until(count, rows, among):
+            for anchor, of_anchor in zip(anchors.tolist(), positive, strict=True):
+                found[anchor].append(block[of_anchor])
+        return [torch.cat([among[:0], *blocks]) for blocks in found]
+
+    def with_positives(self) -> Tensor:
+        """Positions `(A,)` of the items that have a positive among the others, ascending."""
+        has_positive = torch.zeros(len(self), dtype=torch.bool, device=self.items.device)
+        # In random order, as items that belong together may be at the end of all.
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0)).to(has_positive.device)
+        for anchors, _, positive in self._compared_until(1, order, order):
+            has_positive[order[anchors]] |= positive.any(dim=1)
+        return has_positive.nonzero()[:, 0]
+
+    def _compared_until(self, count: int, rows: Tensor, among: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Anchors by their positions in `rows (B,)`, a block `(m,)` of `among`, and what of it are positives, `(b, m)`.
+
+        Each block is some times as large as the one before, for the anchors with fewer than `count` positives so far.
+        """
+        counted, start = torch.zeros(len(rows), dtype=torch.int64, device=rows.device), 0
+        while start < len(among) and len(lacking := (counted < count).nonzero()[:, 0]):
+            block = among[start : start + max(FIRST_BLOCK, 3 * start)]
+            for anchors in lacking.split(max(1, COMPARED // len(block))):
+                positive = self.positive(self.items[rows[anchors]], self.items[block])
+                positive = positive & (rows[anchors][:, None] != block)  # an item is none of its own positives
+                counted[anchors] += positive.sum(dim=1)
+                yield anchors, block, positive
+            start += len(block)
 
     def numbers(self, items: Tensor) -> Tensor:
         """The numbers `(K,)` of the classes or tags of some items, for what is learned of each.
@@ -153,6 +191,10 @@ class Classes(Relation):
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         return ClassAdjacency(items, others)
+
+    def with_positives(self) -> Tensor:
+        _, numbers, counts = self.items.unique(return_inverse=True, return_counts=True)
+        return (counts[numbers] > 1).nonzero()[:, 0]
 
     def numbers(self, items: Tensor) -> Tensor:
         return items

@@ -59,7 +59,7 @@ class CoverageRecord(Record):
     """Shares of the data that one epoch trains on."""
 
     items: Number
-    classes: Number
+    classes: Number | None = None
 
 
 class RunData(Record):

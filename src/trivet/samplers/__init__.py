@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trivet.samplers.epochs import Coverage, EpochBatches
 from trivet.samplers.memory import CrossBatchMemory, References
 from trivet.samplers.micro import embed_in_pieces, micro_batches
 from trivet.samplers.mined import MinedBatches
-from trivet.samplers.pk import Coverage, PKBatches
+from trivet.samplers.pk import PKBatches
+from trivet.samplers.relation import RelationBatches
 from trivet.samplers.shuffled import BatchPlan, ShuffledBatches
 from trivet.samplers.subset import SubsetBatches
 
@@ -19,9 +21,11 @@ __all__ = [
     "BatchPlan",
     "Coverage",
     "CrossBatchMemory",
+    "EpochBatches",
     "MinedBatches",
     "PKBatches",
     "References",
+    "RelationBatches",
     "ShuffledBatches",
     "SubsetBatches",
     "embed_in_pieces",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from trivet.runtime.arrays import Integers
-from trivet.samplers.pk import check_step
+from trivet.samplers.epochs import EpochBatches, check_step
 
 
-class MinedBatches:
+class MinedBatches(EpochBatches):
     """Batches of `size` anchors, each with its positive and all its mined negatives.
 
     In an epoch the pairs of an anchor and its positive are shuffled and cut into batches of `size`; the last one is
@@ -54,7 +52,8 @@ class MinedBatches:
             )
         self._triplets = triplets[np.argsort(of.reshape(-1), kind="stable")].astype(np.int64)
         self._ends = np.bincount(of.reshape(-1)).cumsum()  # of each pair
-        self._size, self._seed, self._epoch = size, seed, 0
+        super().__init__(seed)
+        self._size = size
         self._planned: tuple[int, Integers] | None = None
 
     @property
@@ -63,12 +62,7 @@ class MinedBatches:
         return -(-len(self._ends) // self._size)
 
     def batch(self, epoch: int, step: int) -> Integers:
-        """Positions `(B,)` int64 of the items of a batch: anchors, then what is new of positives, then of negatives.
-
-        Args:
-            epoch: from 0.
-            step: in the epoch, from 0 to `steps_per_epoch` - 1.
-        """
+        """Positions `(B,)` int64 of the items of a batch: anchors, then what is new of positives, then of negatives."""
         items, first = np.unique(self._chosen(epoch, step).T, return_index=True)
         ordered: Integers = items[np.argsort(first)]
         return ordered
@@ -79,26 +73,6 @@ class MinedBatches:
         order = np.argsort(batch)
         positions: Integers = order[np.searchsorted(batch[order], chosen)]
         return positions
-
-    def __len__(self) -> int:
-        """The number of batches in every epoch."""
-        return self.steps_per_epoch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The batches of the current epoch; once all are taken, the next epoch is current."""
-        epoch = self._epoch
-        for step in range(len(self)):
-            yield self.batch(epoch, step).tolist()
-        self._epoch = epoch + 1
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be of this epoch.
-
-        Raises:
-            ValueError: if it is below 0.
-        """
-        check_step(epoch, 0, len(self))
-        self._epoch = epoch
 
     def _chosen(self, epoch: int, step: int) -> Integers:
         """The triplets `(T, 3)` of a batch, pair by pair."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-
-class Coverage(NamedTuple):
-    """Shares of the items and of the classes that are in some batch of an epoch."""
-
-    items: float
-    classes: float
+from trivet.runtime.arrays import Integers
+from trivet.samplers.epochs import Coverage, EpochBatches, check_step
 
 
 class _Quotas(NamedTuple):
@@ -64,13 +59,7 @@ class _ClassGroup:
         self._before += count
 
 
-def check_step(epoch: int, step: int, steps: int) -> None:
-    """Raise ValueError unless there is such an epoch, and such a step among the `steps` of each."""
-    if epoch < 0 or not 0 <= step < steps:
-        raise ValueError(f"epoch must be 0 or more and step 0 to {steps - 1}: got epoch {epoch}, step {step}.")
-
-
-class PKBatches:
+class PKBatches(EpochBatches):
     """Batches of `num_classes` different classes with `samples_per_class` items each.
 
     In an epoch the items of each class are shuffled and cut into chunks of `samples_per_class`; the last chunk is
@@ -116,8 +105,6 @@ class PKBatches:
         ([torch.Size([4, 8]), torch.Size([4, 8])], {'seed': 0, 'epoch': 1, 'step': 0})
     """
 
-    drop_last = False
-
     def __init__(
         self,
         labels: npt.ArrayLike | Tensor,
@@ -141,8 +128,6 @@ class PKBatches:
                 "a batch needs at least two classes (or there is no negative) and a sample of each: got num_classes = "
                 f"{num_classes} and samples_per_class = {samples_per_class}."
             )
-        if seed < 0:
-            raise ValueError(f"seed must not be negative: got {seed}.")
         if not 0 <= rank < world_size or num_classes % world_size:
             raise ValueError(
                 "rank must lie in 0 .. world_size - 1, and world_size divide num_classes, so that all processes have "
@@ -167,7 +152,7 @@ class PKBatches:
         self._chunks = -(-counts // samples_per_class)  # (C,)
         self._num_classes = num_classes
         self._samples_per_class = samples_per_class
-        self._seed = seed
+        super().__init__(seed)
         self._rank, self._world_size = rank, world_size
         self._class_of = inverse
         self._quotas = None if groups is None else self._group_quotas(_array(groups), labels)
@@ -176,8 +161,6 @@ class PKBatches:
         else:
             self._steps = len(self._quotas.per_step)
         self._planned: tuple[int, list[np.ndarray]] | None = None
-        self._epoch, self._start = 0, 0  # of the next iteration
-        self._next = 0  # the step that comes after those of the current one
 
     @property
     def batch_size(self) -> int:
@@ -201,55 +184,6 @@ class PKBatches:
             self._planned = (epoch, self._plan(epoch))
         return self._planned[1][step]
 
-    def __len__(self) -> int:
-        """The number of batches in every epoch, also in one that is resumed."""
-        return self._steps
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """The batches of the current epoch that this process makes; once all are taken, the next epoch is current."""
-        epoch = self._epoch
-        self._next = self._start
-        for step in range(self._start, self._steps):
-            batch = self._local_batch(self.batch(epoch, step))
-            self._next = step + 1
-            yield batch.tolist()
-        self._epoch, self._start, self._next = epoch + 1, 0, 0
-
-    def set_epoch(self, epoch: int, step: int | None = None) -> None:
-        """Let the next iteration begin with a step of an epoch; without a step, the current epoch stays as it is.
-
-        A loop that calls it before each epoch, as with a `DistributedSampler`, thus may resume inside of one.
-
-        Raises:
-            ValueError: if there is no such place.
-        """
-        check_step(epoch, step or 0, self._steps)
-        if epoch != self._epoch or step is not None:
-            self._epoch, self._start, self._next = epoch, step or 0, step or 0
-
-    def state_dict(self) -> dict[str, int]:
-        """The seed, and epoch and step of the batch that is drawn next.
-
-        A DataLoader with workers draws up to `num_workers * prefetch_factor` batches ahead of the training. To resume
-        exactly, put the batches trained in this epoch in place of "step".
-        """
-        if self._next == self._steps:
-            return {"seed": self._seed, "epoch": self._epoch + 1, "step": 0}
-        return {"seed": self._seed, "epoch": self._epoch, "step": self._next}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Let the next iteration begin with the batch that a `state_dict` names, of the same labels and options.
-
-        Raises:
-            ValueError: if it is of another seed, or there is no such place.
-        """
-        if state["seed"] != self._seed:
-            raise ValueError(
-                f"the state must be of the same seed: got {state['seed']}, and these batches have {self._seed}."
-            )
-        check_step(state["epoch"], state["step"], self._steps)
-        self._epoch, self._start, self._next = state["epoch"], state["step"], state["step"]
-
     def coverage(self, epoch: int) -> Coverage:
         """The shares of items and classes that the batches of an epoch hold, counted from the batches themselves."""
         covered = np.zeros(sum(len(items) for items in self._items), bool)
@@ -257,8 +191,9 @@ class PKBatches:
             covered[self.batch(epoch, step)] = True
         return Coverage(float(covered.mean()), float(np.mean([covered[items].any() for items in self._items])))
 
-    def _local_batch(self, batch: np.ndarray) -> np.ndarray:
+    def local_batch(self, epoch: int, step: int) -> Integers:
         """The items of the classes of this process; a batch lies class by class."""
+        batch = self.batch(epoch, step)
         if self._world_size == 1:
             return batch
         starts = np.flatnonzero(np.diff(self._class_of[batch])) + 1

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from trivet.runtime.arrays import Integers
-from trivet.samplers.pk import Coverage, check_step
+from trivet.samplers.epochs import Coverage, EpochBatches, check_step
 
 
 class PlannedBatches(Protocol):
@@ -28,7 +28,7 @@ class BatchPlan(PlannedBatches, Protocol):
         """The shares of items and classes that the batches of an epoch hold."""
 
 
-class ShuffledBatches:
+class ShuffledBatches(EpochBatches):
     """The items of an epoch in random order, cut into batches of `size`.
 
     The last batch is filled up with the first items of the order, so every batch is full, every item is seen in every
@@ -56,7 +56,8 @@ class ShuffledBatches:
             raise ValueError(f"size must be at least 2 and seed not negative: got {size} and {seed}.")
         if items < size:
             raise ValueError(f"batch.size must be at most the number of training items, {items}: got {size}; lower it.")
-        self._items, self._size, self._seed = items, size, seed
+        super().__init__(seed)
+        self._items, self._size = items, size
         self._planned: tuple[int, Integers] | None = None
 
     @property

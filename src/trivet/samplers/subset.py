@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trivet.runtime.arrays import Integers
-from trivet.samplers.pk import Coverage
+from trivet.samplers.epochs import Coverage
 from trivet.samplers.shuffled import PlannedBatches
 
 
