@@ -102,7 +102,7 @@ class Relation(ABC):
         counted, start = torch.zeros(len(rows), dtype=torch.int64, device=rows.device), 0
         while start < len(among) and len(lacking := (counted < count).nonzero()[:, 0]):
             block = among[start : start + max(FIRST_BLOCK, 3 * start)]
-            for anchors in lacking.split(max(1, COMPARED // len(block))):
+            for anchors in torch.split(lacking, max(1, COMPARED // len(block))):
                 positive = self.positive(self.items[rows[anchors]], self.items[block])
                 positive = positive & (rows[anchors][:, None] != block)  # an item is none of its own positives
                 counted[anchors] += positive.sum(dim=1)
@@ -193,8 +193,9 @@ class Classes(Relation):
         return ClassAdjacency(items, others)
 
     def with_positives(self) -> Tensor:
-        _, numbers, counts = self.items.unique(return_inverse=True, return_counts=True)
-        return (counts[numbers] > 1).nonzero()[:, 0]
+        numbers, counts = torch.unique(self.items, return_inverse=True, return_counts=True)[1:]
+        has_positive: Tensor = counts[numbers] > 1
+        return has_positive.nonzero()[:, 0]
 
     def numbers(self, items: Tensor) -> Tensor:
         return items
