@@ -79,11 +79,11 @@ class Relation(ABC):
         Args:
             among: `(M,)` positions of the items that are compared, in blocks of which the first ones may be enough.
         """
-        found: list[list[Tensor]] = [[] for _ in rows]
+        blocks: list[list[Tensor]] = [[] for _ in rows]
         for anchors, block, positive in self._compared_until(count, rows, among):
             for anchor, of_anchor in zip(anchors.tolist(), positive, strict=True):
-                found[anchor].append(block[of_anchor])
-        return [torch.cat([among[:0], *blocks]) for blocks in found]
+                blocks[anchor].append(block[of_anchor])
+        return [torch.cat([among[:0], *of_anchor]) for of_anchor in blocks]
 
     def with_positives(self) -> Tensor:
         """Positions `(A,)` of the items that have a positive among the others, ascending."""

@@ -147,5 +147,5 @@ class RelationBatches(EpochBatches):
         return groups
 
     def _positives(self, anchors: Integers, among: Tensor, count: int) -> list[Integers]:
-        found = self._relation.find_positives(torch.from_numpy(anchors), among, count)
-        return [positives.numpy() for positives in found]
+        rows = torch.from_numpy(anchors)
+        return [positives.numpy() for positives in self._relation.find_positives(rows, among, count)]
