@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
-from trivet.metrics import ALL, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve
+from trivet import Classes, Pairs, Tags
+from trivet.metrics import ALL, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve, retrieve_both_ways
 from trivet.metrics.clustering import ami
-from trivet.metrics.label_levels import _restarts, void
+from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, _restarts, void
 from trivet.metrics.verification import verify
 
 
@@ -150,3 +152,67 @@ def test_what_is_all_right_whatever_the_embedding_is_said() -> None:
     (beyond,) = void({"class": 3}, 8, ALL)
     assert beyond.startswith("recall@8, precision@10: a query can retrieve 8 items in all")
     assert void({"class": 1}, 20, ("nmi",)) == []
+
+
+def test_a_level_of_tags_has_its_measures_tag_by_tag() -> None:
+    generator = np.random.default_rng(0)
+    points, carried = generator.normal(size=(60, 3)), generator.random((60, 4)) < [0.5, 0.3, 0.2, 0]
+    lists = [[name for name, has in zip("abcd", row, strict=True) if has] for row in carried]
+    tags, cameras, sample = Tags(lists), generator.integers(0, 3, size=60), np.arange(5, 55)
+    options = {"measures": ("recall@1", "map@r"), "cameras": cameras, "sample": sample, "without_positive": "drop"}
+    levels = {"tags": tags, "first": carried[:, 0].astype(int)}
+    result = evaluate(points, levels, **options | {"measures": ALL})["tags"]
+    assert (result.items, result.classes, result.labels.tolist()) == (60, 3, ["a", "b", "c"])
+    rows = result.per_class()
+    assert list(rows) == ["a", "b", "c"]
+    for number, row in enumerate(rows.values()):
+        asked = sample[carried[sample, number]]
+        alone = retrieve(points, carried[:, number].astype(int), **options | {"sample": asked}).mean()
+        assert alone == pytest.approx({name: row[name] for name in alone}, rel=1e-12)
+    assert result.mean("macro")["recall@1"] == pytest.approx(np.mean([row["recall@1"] for row in rows.values()]))
+    assert np.isnan(result.intervals("macro")["recall@1"]["queries"].low)
+    whole = retrieve(points, tags, **options)
+    assert result.mean()["recall@1"] == whole.mean()["recall@1"]
+    assert result.intervals()["recall@1"] == whole.intervals()["recall@1"]
+    record = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    kind = "judged by one class for each item, which Tags do not give: measure retrieval, or give this level as"
+    for name in (*CLUSTERING, *VERIFICATION):
+        assert record[name] is None
+        assert kind in record[f"{name}_missing"]
+
+
+def test_pairs_are_measured_from_one_side_to_the_other() -> None:
+    generator = np.random.default_rng(0)
+    left, right = generator.normal(size=(2, 20, 2))
+    contents = [number // 2 for number in range(20)]  # of which two rows each are one item
+    pairs = Pairs(contents, 20)
+    ways = {"left": (left, right, 10), "right": (right, left, 20)}
+    for way, (queries, gallery, count) in ways.items():
+        sides = {"left": pairs.left, "right": pairs.right}
+        side = sides.pop(way)
+        (other,) = sides.values()
+        result = evaluate(queries, {"pair": side}, gallery=gallery, gallery_labels={"pair": other})["pair"]
+        alone = retrieve_both_ways(left, right, pairs)
+        (found,) = [each for name, each in alone.items() if name.startswith(way)]
+        assert result.mean()["map@r"] == found.mean()["map@r"]
+        assert (result.items, result.classes, len(result.labels)) == (20, count, count)
+        values = found.values[:, found.measures.index("map@r")]
+        expected = values.reshape(count, -1).mean(axis=1)
+        assert [row["map@r"] for row in result.per_class().values()] == pytest.approx(expected.tolist())
+        assert result.mean("macro")["map@r"] == pytest.approx(expected.mean())
+
+
+def test_classes_are_a_relation_too() -> None:
+    points, labels = np.random.default_rng(0).normal(size=(30, 3)), np.repeat(np.arange(10) * 7, 3)
+    plain, relation = (evaluate(points, {"class": each})["class"] for each in (labels, Classes(torch.tensor(labels))))
+    assert plain.as_json("macro") == relation.as_json("macro")
+    assert plain.per_class() == relation.per_class()
+
+
+def test_a_relation_without_retrieval_has_its_reasons_alone() -> None:
+    tags = Tags([["a"], ["a", "b"], []])
+    result = evaluate(np.eye(3), {"tags": tags}, measures=["ami"])["tags"]
+    assert (result.classes, result.per_class(), result.intervals(), result.mean("macro")) == (2, {}, {}, {})
+    assert list(result.missing) == ["ami"]
+    with pytest.raises(ValueError, match="take the rows of these with relation\\[rows\\]"):
+        evaluate(np.eye(3), {"tags": tags[:2]}, measures=["ami"])

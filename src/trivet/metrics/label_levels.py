@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import torch
 from trivet.distances import Array, as_classes
 from trivet.metrics.clustering import ITERATIONS, Clustering, Information, ami, cluster, nmi, restart_variance
 from trivet.metrics.intervals import (
+    NONE,
     OVERS,
     Average,
     Difference,
@@ -24,10 +25,14 @@ from trivet.metrics.intervals import (
     variance_of_mean,
 )
 from trivet.metrics.points import Metric, as_numpy, as_points
+from trivet.metrics.protocols import Labels, check_length, plain_labels
+from trivet.metrics.relation_levels import unique_labels
+from trivet.metrics.relation_retrieval import retrieve_by_tag
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
 from trivet.metrics.verification import Verification, verify
 from trivet.metrics.verification_pairs import rate_name
+from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import work
 from trivet.runtime.text import abbreviated, counted
@@ -152,7 +157,10 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class LevelResult:
-    """The measures at one label level; shares in [0, 1]."""
+    """The measures at one label level; shares in [0, 1].
+
+    The classes of a relation are its tags, or the distinct numbers of its items.
+    """
 
     items: int
     classes: int
@@ -162,6 +170,8 @@ class LevelResult:
     verification: Verification | None
     missing: dict[str, str] = field(default_factory=dict)  # measure that was asked for -> why there is none
     labels: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))  # (C,) the label of each class
+    # Of a relation: label -> means of retrieval, found when asked for.
+    measure_labels: Callable[[Retrieval], dict[Any, dict[str, float]]] | None = field(default=None, repr=False)
 
     def as_json(self, average: Average = "micro") -> dict[str, float | str | None]:
         """A flat record: each measure that was asked for (None where there is none), and counts.
@@ -189,7 +199,9 @@ class LevelResult:
 
     def mean(self, average: Average = "micro") -> dict[str, float | None]:
         """Each measure; with "macro" the mean over the classes that have it, None where none has."""
-        means: dict[str, float | None] = {} if self.retrieval is None else {**self.retrieval.mean(average)}
+        means: dict[str, float | None] = {}
+        if self.retrieval is not None:
+            means |= self.retrieval.mean(average) if average == "micro" or self._by_label is None else self._macro()
         if average == "micro":
             means |= {name: agreement.measures[name] for name, agreement in self._agreements()}
             return means if self.verification is None else means | self.verification.measures()
@@ -201,9 +213,12 @@ class LevelResult:
     def per_class(self) -> dict[Any, dict[str, float]]:
         """Label -> the measures of that class; those it has no queries or pairs for are left out.
 
-        Of retrieval the means over its queries; of clustering and verification see `Information` and `Verification`.
+        Of retrieval the means over its queries, tag by tag as in `retrieve_by_tag`; of clustering and verification see
+        `Information` and `Verification`.
         """
-        rows: dict[Any, dict[str, float]] = {} if self.retrieval is None else self.retrieval.per_class()
+        rows: dict[Any, dict[str, float]] = {}
+        if self.retrieval is not None:
+            rows = self.retrieval.per_class() if self._by_label is None else {**self._by_label}
         by_class = self._by_class()
         for number, label in enumerate(self.labels.tolist()):
             row = {name: float(values[number]) for name, values in by_class.items() if not np.isnan(values[number])}
@@ -215,15 +230,20 @@ class LevelResult:
         """Measure -> interval over "queries", other items of these classes, and over "classes", other classes.
 
         See `sampling_variances` for retrieval, `Verification.intervals`, and for clustering `Information.values` and
-        `restart_variance`. They are computed when this is called.
+        `restart_variance`. They are computed when this is called. Of the mean over the classes of a relation there are
+        none, NaN: an item counts for several tags.
 
         Args:
             average: of the mean that the interval is for.
             level: the coverage, in (0, 1).
         """
         check_options(average, level)
-        intervals = {} if self.retrieval is None else self.retrieval.intervals(average, level=level)
         means = self.mean(average)
+        intervals: dict[str, dict[str, Interval]] = {}
+        if self.retrieval is not None and (average == "micro" or self._by_label is None):
+            intervals |= self.retrieval.intervals(average, level=level)
+        elif self.retrieval is not None:
+            intervals |= {name: dict.fromkeys(OVERS, NONE) for name in self.retrieval.measures}
         for name, agreement in self._agreements():
             value = means[name]
             assert value is not None
@@ -263,6 +283,18 @@ class LevelResult:
             differences |= self.verification.differences(other.verification, level=level)
         return differences
 
+    @cached_property
+    def _by_label(self) -> dict[Any, dict[str, float]] | None:
+        """Label -> means of retrieval; None of classes, by which `Retrieval` has them."""
+        return None if self.measure_labels is None or self.retrieval is None else self.measure_labels(self.retrieval)
+
+    def _macro(self) -> dict[str, float | None]:
+        """Retrieval measures, the mean over the labels that have a query; None where none has."""
+        assert self.retrieval is not None
+        assert self._by_label is not None
+        rows = [*self._by_label.values()]
+        return {name: float(np.mean([row[name] for row in rows])) if rows else None for name in self.retrieval.measures}
+
     def _agreements(self) -> Iterator[tuple[str, Agreement]]:
         """Each measure of clustering, and what it is of."""
         for agreement in (self.clustering, self.clustering_plus):
@@ -281,10 +313,10 @@ class LevelResult:
 
 def evaluate(
     embeddings: Array,
-    labels: Mapping[str, Array],
+    labels: Mapping[str, Labels],
     *,
     gallery: Array | None = None,
-    gallery_labels: Mapping[str, Array] | None = None,
+    gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
@@ -307,7 +339,8 @@ def evaluate(
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
-        labels: level -> `(N,)` integers; at least one level.
+        labels: level -> `(N,)` integers, or a relation of N items, for which clustering and verification are missing.
+            At least one level. Of pairs, one side here and the other in `gallery_labels`.
         measures: those of `retrieve`; "nmi", "nmi-geometric", "ami", "nmi+"; "roc-auc", "tar@far" and
             "verification-accuracy", see `verify`.
         nmi_plus_multiple: one for all levels, or level -> multiple; a level left out has 10.
@@ -327,27 +360,28 @@ def evaluate(
     if len(embeddings) < 2:
         raise ValueError(f"evaluation needs at least two items: got {len(embeddings)}.")
     multiples = _multiples(nmi_plus_multiple, list(labels))
-    levels = {
-        level: as_classes(values, count=len(embeddings), name=f"labels[{level!r}]") for level, values in labels.items()
+    levels = {level: plain_labels(values) for level, values in labels.items()}
+    numbers = {
+        level: as_classes(values, count=len(embeddings), name=f"labels[{level!r}]")
+        for level, values in levels.items()
+        if not isinstance(values, Relation)
     }
     retrieved: Mapping[str, Retrieval | None] = dict.fromkeys(labels)
     ranking = [name for name in names if name not in CLUSTERING and name not in VERIFICATION]
+    options: dict[str, Any] = {
+        "gallery": gallery,
+        "sample": sample,
+        "cameras": cameras,
+        "gallery_cameras": gallery_cameras,
+        "self_rows": self_rows,
+        "junk": junk,
+        "measures": ranking,
+        "distance": distance,
+        "without_positive": without_positive,
+    }
     if ranking:
         retrieved = retrieve_levels(
-            embeddings,
-            labels,
-            gallery=gallery,
-            gallery_labels=gallery_labels,
-            sample=sample,
-            cameras=cameras,
-            gallery_cameras=gallery_cameras,
-            self_rows=self_rows,
-            junk=junk,
-            measures=ranking,
-            distance=distance,
-            without_positive=without_positive,
-            distributed=distributed,
-            progress=progress,
+            embeddings, labels, gallery_labels=gallery_labels, distributed=distributed, progress=progress, **options
         )
 
     @cache
@@ -358,7 +392,18 @@ def evaluate(
         return cluster(points, k, seed=seed, restarts=starts), starts
 
     results = {}
-    for level, classes in levels.items():
+    for level, values in levels.items():
+        if isinstance(values, Relation):
+            check_length(values, len(embeddings), f"labels[{level!r}]")
+            gallery_values = None if gallery_labels is None else gallery_labels[level]
+            results[level] = _of_relation(
+                values,
+                retrieved[level],
+                [name for name in names if name not in ranking],
+                partial(_by_label, embeddings, values, gallery_values, options),
+            )
+            continue
+        classes = numbers[level]
         missing: dict[str, str] = {}
         count = int(classes.max()) + 1
         plain, plus = ([name for name in kind if name in names] for kind in (CLUSTERING[:3], CLUSTERING[3:]))
@@ -372,9 +417,71 @@ def evaluate(
             if any(name in names for name in VERIFICATION)
             else None,
             missing=missing,
-            labels=np.unique(as_numpy(labels[level])),
+            labels=np.unique(as_numpy(values)),
         )
     return results
+
+
+def _of_relation(
+    relation: Relation,
+    retrieval: Retrieval | None,
+    others: Sequence[str],
+    by_label: Callable[[Retrieval], dict[Any, dict[str, float]]],
+) -> LevelResult:
+    """The measures at a level whose labels are a relation.
+
+    Args:
+        others: measures of clustering and verification that were asked for.
+        by_label: finds the means of retrieval of each label.
+    """
+    kind = type(relation).__name__
+    reasons = {
+        name: f"{'clusters are' if name in CLUSTERING else 'verification is'} judged by one class for each item, which "
+        f"{kind} do not give: measure retrieval, or give this level as integers (N,)."
+        for name in others
+    }
+    labels = _labels_of(relation)
+    return LevelResult(
+        items=len(relation),
+        classes=len(labels),
+        retrieval=retrieval,
+        clustering=None,
+        clustering_plus=None,
+        verification=None,
+        missing=reasons,
+        labels=labels,
+        measure_labels=by_label,
+    )
+
+
+def _labels_of(relation: Relation) -> npt.NDArray[Any]:
+    """The tags that occur, or the distinct numbers of the items."""
+    from trivet.mining.tags import Tags  # here: `import trivet.metrics` does without scipy
+
+    if isinstance(relation, Tags):
+        occurring = np.unique(relation.numbers(relation.items).cpu().numpy())
+        return np.asarray(relation.names[occurring])
+    return np.unique(relation.items.cpu().numpy())
+
+
+def _by_label(
+    embeddings: Array, relation: Relation, gallery: Labels | None, options: dict[str, Any], retrieval: Retrieval
+) -> dict[Any, dict[str, float]]:
+    """Label -> means of retrieval, of each that has a query which counts: tag by tag, or of items of one number.
+
+    Args:
+        gallery: the relation of the gallery, if there is one.
+        options: of the retrieval.
+        retrieval: by the relation.
+    """
+    from trivet.mining.tags import Tags  # here: `import trivet.metrics` does without scipy
+
+    if isinstance(relation, Tags):
+        by_tag = retrieve_by_tag(embeddings, relation, gallery_tags=cast("Tags | None", gallery), **options)
+        return {tag: found.mean() for tag, found in by_tag.items() if found.counted.any()}
+    asked = relation.items if options["sample"] is None else relation.items[as_numpy(options["sample"])]
+    classes, labels = unique_labels(asked.cpu().numpy())
+    return replace(retrieval, classes=classes, labels=labels).per_class()
 
 
 def _agreement(

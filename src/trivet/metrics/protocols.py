@@ -134,9 +134,9 @@ def _named(level: str) -> str:
 
 
 def _single_set_level(labels: Labels, rows: Tensor, count: int, name: str) -> LevelClasses:
-    labels = _plain(labels)
+    labels = plain_labels(labels)
     if isinstance(labels, Relation):
-        _check_length(labels, count, name)
+        check_length(labels, count, name)
         return LevelRelation(labels, labels.items[rows], labels.items, rows)
     classes = as_classes(labels, count=count, name=name)
     return LevelClasses(classes[rows], classes, unique_labels(as_numpy(labels)[rows.numpy()]))
@@ -151,10 +151,10 @@ def _query_gallery_level(
     self_rows: Tensor | None,
     name: str,
 ) -> LevelClasses:
-    labels, gallery_labels = _plain(labels), _plain(gallery_labels)
+    labels, gallery_labels = plain_labels(labels), plain_labels(gallery_labels)
     if isinstance(labels, Relation) and isinstance(gallery_labels, Relation):
-        _check_length(labels, query_count, f"query {name}")
-        _check_length(gallery_labels, gallery_count, f"gallery {name}")
+        check_length(labels, query_count, f"query {name}")
+        check_length(gallery_labels, gallery_count, f"gallery {name}")
         relation, items = labels.joined(gallery_labels)
         return LevelRelation(relation, relation.items, items if retained is None else items[retained], self_rows)
     if isinstance(labels, Relation) or isinstance(gallery_labels, Relation):
@@ -167,12 +167,13 @@ def _query_gallery_level(
     return LevelClasses(*classes, unique_labels(as_numpy(labels)))
 
 
-def _plain(labels: Labels) -> Labels:
-    """Integers in place of a relation that means the same."""
+def plain_labels(labels: Labels) -> Labels:
+    """Integers in place of a relation that means the same; other labels as they are."""
     return labels.items if isinstance(labels, Classes) else labels
 
 
-def _check_length(relation: Relation, count: int, name: str) -> None:
+def check_length(relation: Relation, count: int, name: str) -> None:
+    """Raise a ValueError if a relation is not one of `count` items."""
     if len(relation) != count:
         raise ValueError(
             f"{name} must be a relation of one item per embedding: got {len(relation)} items for {count} embeddings; "

@@ -7,9 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from trivet.distances import Array
-from trivet.metrics.points import Metric
+from trivet.metrics.points import Metric, as_numpy
+from trivet.metrics.protocols import row_numbers
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve
 from trivet.metrics.tie_expectations import MEASURES
 
@@ -25,6 +27,11 @@ def retrieve_by_tag(
     *,
     gallery: Array | None = None,
     gallery_tags: Tags | None = None,
+    sample: Array | None = None,
+    cameras: Array | None = None,
+    gallery_cameras: Array | None = None,
+    self_rows: Array | None = None,
+    junk: Array | None = None,
     measures: Sequence[str] = MEASURES,
     distance: Metric = "euclidean",
     without_positive: WithoutPositive = "miss",
@@ -38,7 +45,7 @@ def retrieve_by_tag(
         embeddings: `(Q, d)` floating point.
         tags: of these items; `match` has no part in this.
         gallery, gallery_tags: `(M, d)` to retrieve from, and its tags; without them the queries are, each but itself.
-        measures, distance, without_positive: as in `retrieve`.
+        sample, cameras, gallery_cameras, self_rows, junk, measures, distance, without_positive: as in `retrieve`.
 
     Returns:
         Tag -> measures, of each tag that a query has.
@@ -63,16 +70,26 @@ def retrieve_by_tag(
     both, others = tags.joined(tags if gallery_tags is None else gallery_tags)
     carried, carried_by_others = (both.rows(items).tocsc() for items in (both.items, others))
     measured = partial(retrieve, measures=measures, distance=distance, without_positive=without_positive)
+    asked = torch.arange(len(embeddings)) if sample is None else row_numbers(sample, len(embeddings))
     by_tag = {}
     for number, tag in enumerate(tags.names.tolist()):
         labels, gallery_labels = (
             side[:, [number]].toarray()[:, 0].astype(np.int64) for side in (carried, carried_by_others)
         )
-        rows = np.flatnonzero(labels)
+        rows = asked[torch.from_numpy(labels)[asked] > 0].numpy()
         if len(rows) and gallery is None:
-            by_tag[tag] = measured(embeddings, labels, sample=rows)
+            by_tag[tag] = measured(embeddings, labels, sample=rows, cameras=cameras)
         elif len(rows):
-            by_tag[tag] = measured(embeddings[rows], labels[rows], gallery=gallery, gallery_labels=gallery_labels)
+            by_tag[tag] = measured(
+                embeddings[rows],
+                labels[rows],
+                gallery=gallery,
+                gallery_labels=gallery_labels,
+                cameras=None if cameras is None else as_numpy(cameras)[rows],
+                gallery_cameras=gallery_cameras,
+                self_rows=None if self_rows is None else as_numpy(self_rows)[rows],
+                junk=junk,
+            )
     return by_tag
 
 
