@@ -478,9 +478,9 @@ def _by_label(
 
     if isinstance(relation, Tags):
         by_tag = retrieve_by_tag(embeddings, relation, gallery_tags=cast("Tags | None", gallery), **options)
-        return {tag: found.mean() for tag, found in by_tag.items() if found.counted.any()}
-    asked = relation.items if options["sample"] is None else relation.items[as_numpy(options["sample"])]
-    classes, labels = unique_labels(asked.cpu().numpy())
+        return {tag: result.mean() for tag, result in by_tag.items() if result.counted.any()}
+    queries = relation.items if options["sample"] is None else relation.items[as_numpy(options["sample"])]
+    classes, labels = unique_labels(queries.cpu().numpy())
     return replace(retrieval, classes=classes, labels=labels).per_class()
 
 

@@ -70,13 +70,13 @@ def retrieve_by_tag(
     both, others = tags.joined(tags if gallery_tags is None else gallery_tags)
     carried, carried_by_others = (both.rows(items).tocsc() for items in (both.items, others))
     measured = partial(retrieve, measures=measures, distance=distance, without_positive=without_positive)
-    asked = torch.arange(len(embeddings)) if sample is None else row_numbers(sample, len(embeddings))
+    queries = torch.arange(len(embeddings)) if sample is None else row_numbers(sample, len(embeddings))
     by_tag = {}
     for number, tag in enumerate(tags.names.tolist()):
         labels, gallery_labels = (
             side[:, [number]].toarray()[:, 0].astype(np.int64) for side in (carried, carried_by_others)
         )
-        rows = asked[torch.from_numpy(labels)[asked] > 0].numpy()
+        rows = queries[torch.from_numpy(labels)[queries] > 0].numpy()
         if len(rows) and gallery is None:
             by_tag[tag] = measured(embeddings, labels, sample=rows, cameras=cameras)
         elif len(rows):
