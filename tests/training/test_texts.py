@@ -118,7 +118,10 @@ def test_a_run_on_texts_embeds_nothing_else(run: Path, tmp_path: Path, data: str
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [('name = "digits"', 'needs data.name = "texts": got'), ('name = "texts"\npath = "texts.csv"', "that exists")],
+    [
+        ('name = "digits"', 'needs texts, data.name = "texts" or "pairs": got'),
+        ('name = "texts"\npath = "texts.csv"', "that exists"),
+    ],
 )
 def test_what_cannot_be_trained_ends_in_one_sentence_and_writes_nothing(
     data: str, message: str, tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from trivet.datasets import Dataset, Splits, augmentation, load
 from trivet.datasets.dataset import folds_advice, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
-from trivet.datasets.texts import TextsConfig
+from trivet.datasets.pairs import JudgedPairs
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
@@ -41,6 +41,7 @@ from trivet.training.label_cleaning import LabelCleaning
 from trivet.training.loop import Batches, Learner, fit, step_seed
 from trivet.training.loss_config import LossConfig
 from trivet.training.mined_batches import check_mined, mined_batches, mined_triplets
+from trivet.training.pair_batches import pair_batches
 from trivet.training.precision import check_precision, device_of
 from trivet.training.probe import no_probe_reason, probe_items
 from trivet.training.sampling_log import SamplingLog
@@ -156,11 +157,15 @@ def make_loss(loss: LossConfig, model: ModelConfig, classes: int, *, seed: int) 
 def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     """The batches of the settings over the items, in classes of a level; of equal texts over one, see `distinct_texts`.
 
+    Pairs are drawn as such, see `pair_batches`.
+
     Raises:
         ValueError: if there are too few items or classes, a class needs a positive and has one item, or `balance` is
             no coarser level.
     """
     batch = config.batch
+    if isinstance(pairs := items.relations.get(level), JudgedPairs):
+        return pair_batches(pairs, items.numbers[level], size=batch.batch_size, seed=config.seed)
     if batch.balance is not None:
         coarser = list(items.labels)[: list(items.labels).index(level)]
         if batch.balance not in coarser:
@@ -171,7 +176,7 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
     labels, batched, rows = items.labels[level], items, np.arange(len(items))
     if config.needs_positives:
         _check_positives(items, level)
-    if isinstance(config.data, TextsConfig):
+    if config.data.item_kind == "texts":
         rows = distinct_texts(items, level).rows
         rows = with_positive(rows, labels) if config.needs_positives else rows
         batched = items.subset(rows)
@@ -199,7 +204,7 @@ def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
     Where other classes have one item, too, it counts: batches that need positives are then not to be had.
     """
     labels, rows = items.labels[level], np.arange(len(items))
-    if isinstance(config.data, TextsConfig):
+    if config.data.item_kind == "texts":
         rows = distinct_texts(items, level).rows
         if np.unique(labels, return_counts=True)[1].min() > 1:
             rows = with_positive(rows, labels)
@@ -237,7 +242,7 @@ def first_task(
         after_step, monitor: see `Learner`.
     """
     network, splits = begun(config, Splits(items, {}, level))
-    learner, items = _learner(config, network, len(items.names[level])), splits.train
+    learner, items = _learner(config, network, splits.train, level), splits.train
     learner.after_step, learner.monitor = after_step, monitor
     return learner, _batches(config, items, level, make_batches(config, items, level), start=0, steps=steps)
 
@@ -274,9 +279,24 @@ def trained_on(
     return learner.measured.eval()
 
 
-def _learner(config: RunConfig, network: Embedder, classes: int, world: ProcessGroup | None = None) -> Learner:
-    loss = make_loss(config.loss, config.model, classes, seed=config.seed)
-    return Learner(network, loss, config.training, seed=config.seed, micro=config.batch.micro, world=world)
+def _learner(
+    config: RunConfig, network: Embedder, train: Dataset, level: str, world: ProcessGroup | None = None
+) -> Learner:
+    loss = make_loss(config.loss, config.model, len(train.names[level]), seed=config.seed)
+    classes = None
+    if (numbers := train.numbers.get(level)) is not None:
+        classes = torch.zeros(int(numbers.max()) + 1, dtype=torch.int64)
+        classes[torch.from_numpy(numbers)] = torch.from_numpy(train.labels[level])
+    return Learner(
+        network,
+        loss,
+        config.training,
+        seed=config.seed,
+        micro=config.batch.micro,
+        world=world,
+        relation=train.relations.get(level),
+        classes=classes,
+    )
 
 
 def _batches(
@@ -372,9 +392,9 @@ class Components:
         mined = config.batch.mined
         self.mined_note = "" if mined is None else check_mined(mined, train, level)
         self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
-        learner = _learner(config, network, len(train.names[level]), world)
+        learner = _learner(config, network, train, level, world)
         loss, batch = of_batch(learner.loss), config.batch
-        chooses = batch.in_classes and batch.num_classes > 1
+        chooses = batch.in_classes and batch.num_classes > 1 and level not in train.relations
         strategy = SamplingStrategy(loss, batch.num_classes, batch.samples_per_class) if chooses else None
         guard = Guard(config.guard, steps=config.training.num_steps, strategy=strategy)
         if main := world is None or world.main:  # it sees the whole batch, as all do

@@ -267,8 +267,10 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if isinstance(self.model, TextNetworkConfig) and self.data.name != "texts":
-            raise ValueError(f'model.name = {self.model.name!r} needs data.name = "texts": got {self.data.name!r}.')
+        if isinstance(self.model, TextNetworkConfig) and self.data.item_kind != "texts":
+            raise ValueError(
+                f'model.name = {self.model.name!r} needs texts, data.name = "texts" or "pairs": got {self.data.name!r}.'
+            )
         if self.model.normalize:
             loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
             try:

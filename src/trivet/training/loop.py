@@ -28,6 +28,7 @@ from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
+from trivet.mining import Relation
 from trivet.models import Embedder
 from trivet.runtime.signals import handled_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
@@ -49,7 +50,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
     Images are decoded one batch ahead, by threads of the process that iterates, which end with the iteration.
 
     Args:
-        fine: a level inside the classes of `level`; its labels then follow as a third tensor.
+        fine: a level inside the classes of `level`; its labels then follow as a third tensor. The second is that of the
+            numbers by which the relation of `level` knows the items, which are labels but for pairs.
         world: the processes that share each batch: this one makes its part of the images, the same ones as one process
             would make, and the labels of all.
     """
@@ -69,7 +71,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
     ) -> None:
         self.dataset, self.batches, self.augment = dataset, batches, augment
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
-        self.levels = (level,) if fine is None else (level, fine)
+        fine_labels = () if fine is None else (dataset.labels[fine],)
+        self.labels = (dataset.numbers.get(level, dataset.labels[level]), *fine_labels)
         self.seed, self.start, self.steps = seed, start, steps
 
     @property
@@ -103,7 +106,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
             images = inputs.begin_batch(index[rows], decoders)
         else:
             images = partial(inputs.batch, index[rows])
-        return lambda: (images(), *(torch.from_numpy(self.dataset.labels[level][index]) for level in self.levels))
+        return lambda: (images(), *(torch.from_numpy(labels[index]) for labels in self.labels))
 
 
 class NotFiniteError(ValueError):
@@ -132,6 +135,8 @@ class Learner:
         config: with `ema`, a moving average of the weights is kept as well.
         micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
         world: the processes that train together; None for this one alone.
+        relation: of all items by their numbers, which batches hold in place of labels; None for classes.
+        classes: `(K,)` the class of each number, for what counts classes; None where numbers are classes.
     """
 
     def __init__(
@@ -143,8 +148,11 @@ class Learner:
         seed: int,
         micro: int | None = None,
         world: ProcessGroup | None = None,
+        relation: Relation | None = None,
+        classes: Tensor | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed, self.micro, self.world = model, loss, config, seed, micro, world
+        self.relation, self._classes = relation, classes
         self.average = None if config.ema is None else copy.deepcopy(model)
         self.after_step: Callable[[], None] = lambda: None
         self.monitor: CollapseMonitor | None = None
@@ -181,7 +189,7 @@ class Learner:
         if self.monitor is not None:
             self.events = self.monitor.update(
                 embeddings,
-                labels,
+                labels if self._classes is None else self._classes.to(labels.device)[labels],
                 self._value,
                 fine=fine[0] if fine else None,
                 active=self._active,
@@ -200,7 +208,7 @@ class Learner:
 
         Args:
             inputs: `(N, ...)`, or of several processes the part of this one.
-            labels: `(N,)`.
+            labels: `(N,)`, or the numbers of the items in the relation.
 
         Raises:
             NotFiniteError: if the loss refuses embeddings that are not finite.
@@ -210,7 +218,8 @@ class Learner:
         if self.world is not None:
             embeddings = self.world.full_batch(embeddings, len(labels))
         try:
-            value: Tensor = self.loss(embeddings, labels)
+            related = labels if self.relation is None else self.relation.with_items(labels)
+            value: Tensor = self.loss(embeddings, related)
         except ValueError as error:
             if torch.isfinite(embeddings).all():
                 raise

@@ -39,7 +39,8 @@ class SamplingLog:
         sizes = np.unique(splits.train.labels[splits.level], return_counts=True)[1]
         self._classes, self._typical = len(sizes), int(np.median(sizes))
         self._spacing = spacing(steps)
-        self._reason = unpicked(loss)
+        of_classes = splits.level not in splits.train.relations
+        self._reason = unpicked(loss) if of_classes else "wrong labels are known of classes only"
         self.checks: list[tuple[int, PickCounts]] = []
 
     def state(self) -> list[Mapping[str, Any]]:
