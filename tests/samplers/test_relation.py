@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Relation, Rule]] = {
 def some(name: str) -> tuple[Relation, Rule]:
     """Some of the items of a case, in another order, so that items are no row numbers."""
     relation, rule = CASES[name]
-    rows = np.random.default_rng(1).permutation(len(relation))[: len(relation) - 4].tolist()
+    rows = np.random.default_rng(1).permutation(len(relation))[: len(relation) * 3 // 4].tolist()
     return relation[rows], lambda a, b: a != b and rule(rows[a], rows[b])
 
 
@@ -115,9 +115,13 @@ def test_every_item_with_a_positive_is_an_anchor_and_no_item_is_twice_in_a_batch
         assert set(firsts) <= set(anchors)
 
 
-@pytest.mark.parametrize(("p", "k"), [(4, 2), (3, 5)])
+@pytest.mark.parametrize(("p", "k"), [(4, 2), (3, 5), (9, 3)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_group_is_an_anchor_and_as_many_positives_as_are_left(name: str, p: int, k: int) -> None:
+def test_a_group_is_an_anchor_and_as_many_positives_as_are_left(
+    name: str, p: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trivet.mining.relations.FIRST_BLOCK", 4)
+    monkeypatch.setattr("trivet.samplers.relation.SPARE", 1)
     relation, rule = some(name)
     batches = RelationBatches(relation, num_anchors=p, samples_per_anchor=k, seed=2, rank=0, world_size=1)
     counts: Counter[int] = Counter()
@@ -150,6 +154,8 @@ def test_positives_are_drawn_alike() -> None:
         tuple(batches.batch(epoch, step).tolist()) for epoch in range(900) for step in range(len(batches))
     )
     assert len({anchor for anchor, _ in drawn}) == 5
+    hub = RelationBatches(Classes(torch.zeros(90, dtype=torch.int64)), num_anchors=1, samples_per_anchor=2, seed=0)
+    assert len({int(hub.batch(0, step)[1]) for step in range(90)}) > 45  # each step draws anew
     for (anchor, _), count in drawn.items():
         share = {0: 1 / 3, 1: 1 / 3, 2: 1 / 3, 3: 1 / 4, 4: 1}[anchor]
         assert count / 900 == pytest.approx(share, abs=4 * (share * (1 - share) / 900) ** 0.5 + 1e-9)

@@ -16,7 +16,7 @@ from trivet.distances.threads import share
 from trivet.metrics.nearest import smallest
 from trivet.metrics.points import Metric, as_numpy, as_points, distances_of_pairs, spans
 from trivet.metrics.positive_ranks import DIFFERENCES
-from trivet.metrics.rank_counting import true_entries
+from trivet.mining.adjacency import true_entries
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import report
 

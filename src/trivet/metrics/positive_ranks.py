@@ -15,8 +15,9 @@ from torch import Tensor
 from trivet.distances.threads import share
 from trivet.metrics.points import Points, distances_of_pairs, spans, twins
 from trivet.metrics.protocols import RetrievalTask
-from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts, true_entries
+from trivet.metrics.rank_counting import ROWS, SortedCodes, count_rows, many_within_reach, sorted_counts
 from trivet.metrics.relation_levels import LevelClasses, RelatedRows
+from trivet.mining.adjacency import true_entries
 from trivet.runtime.lazy import lazy
 
 T = TypeVar("T")

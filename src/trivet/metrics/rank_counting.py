@@ -136,9 +136,3 @@ def _count(mask: Booleans) -> Integers:
             np.add.reduce(eights[:, start:stop], axis=1).view(np.uint8).reshape(rows, 8).sum(axis=1, dtype=np.int64)
         )
     return counts
-
-
-def true_entries(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and column of each true entry; numpy skips false ones fastest."""
-    positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return positions // mask.shape[1], positions % mask.shape[1]

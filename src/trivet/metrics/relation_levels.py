@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trivet.metrics.points import spans
-from trivet.metrics.rank_counting import true_entries
+from trivet.mining.adjacency import true_entries
 from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Integers
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 from torch import Tensor
@@ -37,3 +40,21 @@ class CarriedRelation(ComparedRelation):
             self.rows(others)[:, carried].toarray().T
         )  # a sparse one takes five times as long
         return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
+
+    def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        shared = self.rows(anchors) @ self.rows(others).T.tocsr()  # sparse, as most share nothing
+        rows = np.repeat(np.arange(len(anchors)), np.diff(shared.indptr))
+        enough = shared.data >= self.least_shared(anchors)[rows]
+        row, column = (
+            torch.from_numpy(ends[enough].astype(np.int64)).to(anchors.device) for ends in (rows, shared.indices)
+        )
+        positive = self.positive_by_shared(anchors[row], others[column], torch.from_numpy(shared.data[enough]))
+        return row[positive], column[positive]
+
+    def least_shared(self, anchors: Tensor) -> npt.NDArray[np.float64]:
+        """The least number of things, or a bound of it, that each of `anchors (B,)` shares with a positive."""
+        return np.ones(len(anchors))
+
+    @abstractmethod
+    def positive_by_shared(self, anchors: Tensor, others: Tensor, shared: Tensor) -> Tensor:
+        """Return which pairs of items `(P,)` and `(P,)` that share so many things, at least one, are positives."""

@@ -94,6 +94,9 @@ class Pairs(CarriedRelation, TwoSided):
             return positive, positive
         return positive & ~within, positive | within
 
+    def positive_by_shared(self, anchors: Tensor, others: Tensor, shared: Tensor) -> Tensor:
+        return (anchors < self.first_of_right) != (others < self.first_of_right)
+
     def with_positives(self) -> Tensor:
         carried, of_left = self.rows(self.items), (self.items < self.first_of_right).cpu().numpy()
         left, right = (carried[side].sum(axis=0) > 0 for side in (of_left, ~of_left))  # pairs with an end there

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency
+from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency, true_entries
 
 COMPARED = 2**22  # pairs of items that a search for positives compares at once
-FIRST_BLOCK = 1024  # items that it compares first
+FIRST_BLOCK, GROWTH = 2**10, 15  # items that it compares first, and how much larger a block is than all before it
 Rows = Tensor | npt.NDArray[Any] | slice | Sequence[int]
 
 
@@ -73,40 +73,44 @@ class Relation(ABC):
         """The comparison of the items of a batch with its references."""
         return MatrixAdjacency(self.compared, items, others)
 
+    def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, anchor by anchor."""
+        return true_entries(self.positive(anchors, others))
+
     def find_positives(self, rows: Tensor, among: Tensor, count: int) -> list[Tensor]:
         """Positions of positives of the items at `rows (B,)`: of each `count` at least, or all if there are fewer.
 
         Args:
             among: `(M,)` positions of the items that are compared, in blocks of which the first ones may be enough.
         """
-        blocks: list[list[Tensor]] = [[] for _ in rows]
-        for anchors, block, positive in self._compared_until(count, rows, among):
-            for anchor, of_anchor in zip(anchors.tolist(), positive, strict=True):
-                blocks[anchor].append(block[of_anchor])
-        return [torch.cat([among[:0], *of_anchor]) for of_anchor in blocks]
+        pairs = [(rows[:0], among[:0]), *self._search(rows, among, count)]
+        anchors, positives = (torch.cat(ends) for ends in zip(*pairs, strict=True))
+        counts = torch.bincount(anchors, minlength=len(rows))
+        return list(torch.split(positives[anchors.argsort(stable=True)], counts.tolist()))
 
     def with_positives(self) -> Tensor:
         """Positions `(A,)` of the items that have a positive among the others, ascending."""
         has_positive = torch.zeros(len(self), dtype=torch.bool, device=self.items.device)
         # In random order, as items that belong together may be at the end of all.
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(0)).to(has_positive.device)
-        for anchors, _, positive in self._compared_until(1, order, order):
-            has_positive[order[anchors]] |= positive.any(dim=1)
+        for anchors, _ in self._search(order, order, 1):
+            has_positive[order[anchors]] = True
         return has_positive.nonzero()[:, 0]
 
-    def _compared_until(self, count: int, rows: Tensor, among: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Anchors by their positions in `rows (B,)`, a block `(m,)` of `among`, and what of it are positives, `(b, m)`.
+    def _search(self, rows: Tensor, among: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Pairs of positives: positions `(P,)` in `rows (B,)`, and those of items in `among`.
 
-        Each block is some times as large as the one before, for the anchors with fewer than `count` positives so far.
+        That is compared in blocks that grow, each for the anchors with fewer than `count` positives so far.
         """
         counted, start = torch.zeros(len(rows), dtype=torch.int64, device=rows.device), 0
         while start < len(among) and len(lacking := (counted < count).nonzero()[:, 0]):
-            block = among[start : start + max(FIRST_BLOCK, 3 * start)]
+            block = among[start : start + max(FIRST_BLOCK, min(GROWTH * start, COMPARED // len(lacking)))]
             for anchors in torch.split(lacking, max(1, COMPARED // len(block))):
-                positive = self.positive(self.items[rows[anchors]], self.items[block])
-                positive = positive & (rows[anchors][:, None] != block)  # an item is none of its own positives
-                counted[anchors] += positive.sum(dim=1)
-                yield anchors, block, positive
+                of_anchors, columns = self.positive_pairs(self.items[rows[anchors]], self.items[block])
+                ends = anchors[of_anchors], block[columns]
+                is_other = rows[ends[0]] != ends[1]  # an item is none of its own positives
+                counted += torch.bincount(ends[0][is_other], minlength=len(rows))
+                yield ends[0][is_other], ends[1][is_other]
             start += len(block)
 
     def numbers(self, items: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -67,9 +68,29 @@ class Tags(CarriedRelation):
             positive[rows] = shared[rows] >= least[size + second]
         return positive, shares
 
+    def with_positives(self) -> Tensor:
+        if self.match != "all":
+            return super().with_positives()
+        carried = self.rows(self.items)
+        carried.sort_indices()
+        sets = [tags.tobytes() for tags in np.split(carried.indices, carried.indptr[1:-1])]
+        counts = Counter(sets)
+        equal = [row for row, tags in enumerate(sets) if tags and counts[tags] > 1]
+        return torch.tensor(equal, dtype=torch.int64, device=self.items.device)
+
+    def least_shared(self, anchors: Tensor) -> npt.NDArray[np.float64]:
+        least: npt.NDArray[np.float64] = np.ceil((1 - 1e-9) * self._index * self._sizes(anchors).cpu().numpy())
+        return least
+
+    def positive_by_shared(self, anchors: Tensor, others: Tensor, shared: Tensor) -> Tensor:
+        if self.match == "any":
+            return shared > 0
+        first, second = self._sizes(anchors), self._sizes(others)
+        return shared >= self._least_shared(first, second)[first + second]
+
     def _least_shared(self, first: Tensor, second: Tensor) -> Tensor:
         """The least number of shared tags that a positive needs, by how many tags two items have in all."""
-        index = 1.0 if self.match == "all" else float(self.match)
+        index = self._index
         most = sum(int(sizes.amax()) for sizes in (first, second) if len(sizes))
         total = torch.arange(most + 1, device=first.device, dtype=torch.float64)
         least = (total * index / (1 + index)).floor()  # or the next, as a quotient of whole numbers decides
@@ -80,8 +101,13 @@ class Tags(CarriedRelation):
         shared = self.shared(anchors, others).double()
         return shared / (self._sizes(anchors)[:, None] + self._sizes(others) - shared).clamp_min(1)
 
+    @property
+    def _index(self) -> float:
+        """The least Jaccard index of a positive."""
+        return {"any": 0.0, "all": 1.0}[self.match] if isinstance(self.match, str) else self.match
+
     def _sizes(self, items: Tensor) -> Tensor:
-        return torch.from_numpy(np.diff(self.rows(items).indptr)).to(items.device)
+        return torch.from_numpy(np.diff(self.incidence.indptr)[items.cpu().numpy()]).to(items.device)
 
     def numbers(self, items: Tensor) -> Tensor:
         return torch.from_numpy(self.rows(items).indices).to(items.device, torch.int64)

@@ -126,11 +126,10 @@ class RelationBatches(EpochBatches):
         free[order[: self._num_anchors]] = False
         groups: list[Integers] = []
         left = self.batch_size
-        for start in range(0, len(order), self._num_anchors):
-            if start and left < 2:
-                break
-            anchors = order[start : start + self._num_anchors]
-            enough = SPARE * (self._samples - 1)
+        enough = SPARE * (self._samples - 1)
+        start, stop = 0, self._num_anchors
+        while start < len(order) and left > 1:
+            anchors = order[start:stop]
             for anchor, positives in zip(anchors.tolist(), self._positives(anchors, among, enough), strict=True):
                 if start and (left < 2 or not free[anchor]):
                     continue
@@ -144,6 +143,7 @@ class RelationBatches(EpochBatches):
                 free[drawn] = False
                 groups.append(np.concatenate([[anchor], drawn]))
                 left -= len(groups[-1])
+            start, stop = stop, stop + left
         return groups
 
     def _positives(self, anchors: Integers, among: Tensor, count: int) -> list[Integers]:
