@@ -302,9 +302,13 @@ QUESTIONS: dict[Callable[[], str], tuple[str, str | None]] = {
     ),
     dates_only: ("as it is open which one is meant: t.csv has 'posted' (9 classes).", "posted"),
     several_labels: ("t.csv has none (tags holds several labels in a cell, such as 'ant;ant'); add one", "tags"),
-    lists_of_labels: ("t.jsonl has none (tags holds lists, such as ['ant', 'x']); add one, or name it", None),
+    lists_of_labels: ("t.jsonl has none (tags holds lists, such as ['ant', 'x']); add one, or name it", "tags"),
     choices: ('topic holds several labels in a cell, such as \'{"choices": ["ant", "x"]}\'', "topic"),
 }
+
+
+# What makes a table with several labels in a cell -> the separator that the question offers.
+SEPARATORS = {several_labels: ";", lists_of_labels: "list", choices: "list"}
 
 
 @pytest.mark.parametrize("make", QUESTIONS, ids=lambda make: make.__name__)
@@ -315,18 +319,24 @@ def test_what_is_open_is_asked_and_the_answer_is_taken(make: Callable[[], str], 
     assert code == 2
     assert question in err
     assert not Path("trivet.toml").exists()
-    if label is None:
-        code, _, err = run_command("init", path, "--labels", "tags")
-        assert (code, "must be one value in each row: 'tags' of t.jsonl holds lists" in err) == (2, True)
-        return
     if make is open_question:  # whoever trains at once is asked as well
         code, _, err = run_command("train", path, "-o", "run", *FEW)
         assert (code, question in err) == (2, True), err
         assert run_command("train", path, "--labels", label, "-o", "run", "--set=data.split=in-class", *FEW)[0] == 0
+    separator = SEPARATORS.get(make)
+    if separator is not None:  # cells of several labels are asked about once more
+        code, _, err = run_command("init", path, "--labels", label)
+        assert (code, f"read them as tags with --separator {separator}" in err.replace('"', "")) == (2, True), err
+        made = answer(run_command, "init", path, "--labels", label, "--separator", separator)
+        assert made["chosen"]["data"]["separator"] == separator
+        assert any(f"{label}: {len(WORDS) + 1} tags" in finding for finding in made["findings"]), made["findings"]
+        Path("trivet.toml").unlink()
+        if make is not lists_of_labels:
+            made = answer(run_command, "init", path, "--labels", label, "--separator", "none")
+            assert made["chosen"]["data"]["levels"] == [label]
+        return
     made = answer(run_command, "init", path, "--labels", label)
     assert made["chosen"]["data"]["levels"] == [label]
-    if make in (several_labels, choices):
-        assert any("each cell counts as one class" in finding for finding in made["findings"])
 
 
 def test_a_sentence_offers_only_options_that_the_command_has(folder: Path, run_command: Call) -> None:

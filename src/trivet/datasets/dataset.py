@@ -137,12 +137,20 @@ class Dataset:
 
     def relation(self, level: str) -> Integers | Relation:
         """Return what says which items belong together at a level: labels `(N,)` int64, or a relation of the N."""
-        labels, rule = self.labels[level], self.relations.get(level)
-        return labels if rule is None else rule.with_items(torch.from_numpy(self.numbers.get(level, labels)))
+        numbers, rule = self.items_of(level), self.relations.get(level)
+        return numbers if rule is None else rule.with_items(torch.from_numpy(numbers))
+
+    def items_of(self, level: str) -> Integers:
+        """The numbers `(N,)` by which the rule of a level knows the items; without a rule the labels."""
+        return self.numbers.get(level, self.labels[level])
 
     def has_tags(self, level: str) -> bool:
         """True if an item may have several classes at a level, which then do not divide the items."""
         return level in self.relations and level not in self.numbers
+
+    def num_classes(self, level: str) -> int:
+        """The number of classes or tags that are known at a level, of which some may have no item here."""
+        return len(getattr(self.relations.get(level), "names", self.names[level]))
 
     def classes(self, level: str, index: np.ndarray | slice = slice(None)) -> Integers:
         """The numbers of the classes, or tags, that the items at the positions `index` have at a level, in order."""
@@ -225,6 +233,15 @@ def choose_level(wanted: str | None, levels: Iterable[str]) -> str:
     if wanted not in known:
         raise ValueError(f"data.level = {wanted!r} is not a label level of these data; {nearest(wanted, known)}")
     return wanted
+
+
+def check_classes(train: Dataset, level: str, setting: str) -> None:
+    """Raise ValueError if a setting needs a class for each item of a level, and it is one of tags or pairs."""
+    if level in train.relations:
+        raise ValueError(
+            f"{setting} needs one class for each item: those of level {level!r} have tags or partners; remove it, or "
+            "train on a level of classes."
+        )
 
 
 def check_trainable(train: Dataset, level: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.datasets.dataset import Splits, check_trainable
+from trivet.datasets.dataset import Splits, check_classes, check_trainable
 from trivet.io.label_decisions import Decision, decide
 from trivet.runtime.text import counted
 
@@ -24,6 +24,7 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
         ValueError: as `decide`; also if a class is left with one item, or less than two classes are.
     """
     train, level = splits.train, splits.level
+    check_classes(train, level, "data.decisions")
     names, labels = train.names[level], train.labels[level].copy()
     decisions = list(decisions)
     outside = {id for evaluated in splits.evaluation.values() for id in evaluated.ids}.difference(train.ids)

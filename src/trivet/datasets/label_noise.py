@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from trivet.config.base import Config
-from trivet.datasets.dataset import Dataset, Inputs, Splits, TrainingNoise, check_trainable
+from trivet.datasets.dataset import Dataset, Inputs, Splits, TrainingNoise, check_classes, check_trainable
 from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
 from trivet.models import in_unit_range
 from trivet.runtime.arguments import check_name
@@ -71,6 +71,7 @@ def add_noise(splits: Splits, config: NoiseConfig) -> Splits:
         ValueError: if the noise does not fit the data, or fewer than two classes are left.
     """
     train, level = splits.train, splits.level
+    check_classes(train, level, "data.noise")
     truth = train.labels[level]
     present, labels = np.unique(truth, return_inverse=True)
     if config.topline:

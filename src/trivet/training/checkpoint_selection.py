@@ -153,7 +153,7 @@ class CheckpointSelection:
             level=self.level,
             split=split,
             items=len(self.items),
-            classes=len(np.unique(self.items.labels[self.level])),
+            classes=len(self.items.classes(self.level)),
             known=0 if self.known is None else len(self.known),
             patience=self.config.patience,
             step=self.step,
@@ -206,9 +206,12 @@ class CheckpointSelection:
             selected = self._retrieved(embeddings, known, measures)
             recall = retrieve_levels(**queries, measures=(RECALL,), distance=self._distance)
         values = selected.values[:, [selected.measures.index(name) for name in (measures[0], RECALL)]]
+        classes = selected.classes
+        if self.level in self.items.relations and len(np.unique(classes)) == 1:  # all are connected, as by tags
+            classes = np.arange(len(classes))
         if not finite:
-            return Scores(np.zeros_like(values), selected.classes, {})
-        return Scores(values, selected.classes, {level: result.mean()[RECALL] for level, result in recall.items()})
+            return Scores(np.zeros_like(values), classes, {})
+        return Scores(values, classes, {level: result.mean()[RECALL] for level, result in recall.items()})
 
     def _retrieved(self, embeddings: np.ndarray, known: np.ndarray, measures: Sequence[str]) -> Retrieval:
         """The items retrieved from each other and from the training items."""
@@ -236,7 +239,7 @@ def make_selection(
     active, level, known = selection_split(splits) is not None, choosing.level or splits.level, None
     labels = items.labels[level]
     alone = np.bincount(labels)[labels] == 1
-    if active and items.protocol is None and alone.mean() > 0.5:
+    if active and items.protocol is None and level not in items.relations and alone.mean() > 0.5:
         known = evaluation_sample(splits.train, evaluation.sample, seed=seed)
     return CheckpointSelection(choosing, items, known, level, evaluation.distance, active=active)
 

@@ -9,7 +9,7 @@ from trivet.datasets import Dataset
 
 def map_sample(dataset: Dataset, most: int, *, seed: int) -> np.ndarray:
     """Positions of at most `most` items, at least 20 of each finest class that is there if it has so many."""
-    return class_sample(list(dataset.labels.values())[-1], most, least=20, seed=seed)
+    return level_sample(dataset, list(dataset.labels)[-1], most, least=20, seed=seed)
 
 
 def evaluation_sample(dataset: Dataset, most: int, *, seed: int) -> Dataset:
@@ -27,6 +27,13 @@ def evaluation_sample(dataset: Dataset, most: int, *, seed: int) -> Dataset:
     order = generator.permutation(len(classes))
     selected = classes[order[: max(1, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right")))]]
     return dataset.subset(rows[np.isin(labels[rows], selected)])
+
+
+def level_sample(dataset: Dataset, level: str, most: int, *, least: int, seed: int) -> np.ndarray:
+    """Positions of at most `most` items by the classes of a level, see `class_sample`; of tags or pairs random ones."""
+    if dataset.has_tags(level):
+        return np.sort(np.random.default_rng(seed).permutation(len(dataset))[:most])
+    return class_sample(dataset.labels[level], most, least=least, seed=seed)
 
 
 def class_sample(labels: np.ndarray, most: int, *, least: int, seed: int) -> np.ndarray:

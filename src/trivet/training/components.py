@@ -14,7 +14,7 @@ from torch import nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import Dataset, Splits, augmentation, load
-from trivet.datasets.dataset import folds_advice, holds_items_out
+from trivet.datasets.dataset import check_classes, folds_advice, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
 from trivet.datasets.pairs import JudgedPairs
@@ -22,13 +22,14 @@ from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.matryoshka import of_batch
+from trivet.mining import Relation
 from trivet.models import Embedder, ModelConfig, Tokenize, build, in_unit_range, tokenize_of
 from trivet.runtime.arguments import check_name, nearest
 from trivet.runtime.arrays import Integers
 from trivet.runtime.cache import cache_limit
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import report
-from trivet.samplers import BatchPlan, PKBatches, ShuffledBatches, SubsetBatches
+from trivet.samplers import BatchPlan, PKBatches, RelationBatches, ShuffledBatches, SubsetBatches
 from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import make_selection, monitored_split, selection_split
 from trivet.training.config import TO_THE_END, RunConfig
@@ -173,12 +174,13 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
             raise ValueError(
                 f"batch.balance must be a label level coarser than {level!r}: got {batch.balance!r}; {known}"
             )
-    labels, batched, rows = items.labels[level], items, np.arange(len(items))
-    if config.needs_positives:
+    labels, batched, rows, related = items.labels[level], items, np.arange(len(items)), level in items.relations
+    needs_positives = config.needs_positives and not related  # else an item without one is no anchor
+    if needs_positives:
         _check_positives(items, level)
     if config.data.item_kind == "texts":
         rows = distinct_texts(items, level).rows
-        rows = with_positive(rows, labels) if config.needs_positives else rows
+        rows = with_positive(rows, labels) if needs_positives else rows
         batched = items.subset(rows)
     plan: BatchPlan
     if batch.mined is not None:
@@ -186,6 +188,13 @@ def make_batches(config: RunConfig, items: Dataset, level: str) -> BatchPlan:
         plan = mined_batches(batch.mined, batched, level, size=batch.size, seed=config.seed)
     elif batch.size is not None:
         plan = ShuffledBatches(len(batched), size=batch.size, seed=config.seed)
+    elif isinstance(relation := batched.relation(level), Relation):
+        plan = RelationBatches(
+            relation,
+            num_anchors=batch.num_classes,
+            samples_per_anchor=batch.samples_per_class,
+            seed=config.seed,
+        )
     else:
         plan = PKBatches(
             batched.labels[level],
@@ -204,6 +213,8 @@ def class_sizes(config: RunConfig, items: Dataset, level: str) -> list[int]:
     Where other classes have one item, too, it counts: batches that need positives are then not to be had.
     """
     labels, rows = items.labels[level], np.arange(len(items))
+    if items.has_tags(level):
+        return [len(items)] * items.num_classes(level)
     if config.data.item_kind == "texts":
         rows = distinct_texts(items, level).rows
         if np.unique(labels, return_counts=True)[1].min() > 1:
@@ -282,7 +293,7 @@ def trained_on(
 def _learner(
     config: RunConfig, network: Embedder, train: Dataset, level: str, world: ProcessGroup | None = None
 ) -> Learner:
-    loss = make_loss(config.loss, config.model, len(train.names[level]), seed=config.seed)
+    loss = make_loss(config.loss, config.model, train.num_classes(level), seed=config.seed)
     classes = None
     if (numbers := train.numbers.get(level)) is not None:
         classes = torch.zeros(int(numbers.max()) + 1, dtype=torch.int64)
@@ -309,8 +320,9 @@ def _batches(
     steps: int,
     world: ProcessGroup | None = None,
 ) -> Batches:
-    """Batches with the labels of the level, and of the finest where that is another."""
+    """Batches with the labels of the level, and of the finest where that is another and both are of classes."""
     finest = list(items.labels)[-1]
+    alone = finest == level or not items.relations.keys().isdisjoint((level, finest))
     return Batches(
         items,
         level,
@@ -319,7 +331,7 @@ def _batches(
         seed=config.seed,
         start=start,
         steps=steps,
-        fine=None if finest == level else finest,
+        fine=None if alone else finest,
         world=world,
     )
 
@@ -390,6 +402,10 @@ class Components:
         network, splits = begun(config, splits)
         self.splits, train, level = splits, splits.train, splits.level
         mined = config.batch.mined
+        for setting in ("cleaning", "batch.balance", "batch.mined"):
+            section, _, key = setting.partition(".")
+            if (getattr(getattr(config, section), key) if key else config.cleaning) is not None:
+                check_classes(train, level, setting)
         self.mined_note = "" if mined is None else check_mined(mined, train, level)
         self.probe_items = probe_items(config.guard, splits, batch_size=config.batch.batch_size, seed=config.seed)
         learner = _learner(config, network, train, level, world)

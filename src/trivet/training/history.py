@@ -19,7 +19,7 @@ from trivet.models import Embedder
 from trivet.reports.history_record import HistoryRecord, Moment, MotionRecord
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.record import Number
-from trivet.training.class_sample import class_sample
+from trivet.training.class_sample import level_sample
 from trivet.training.embed_dataset import embed
 
 ITEMS = 256  # of the sample: few, so that looking costs little beside training
@@ -43,15 +43,16 @@ class History:
     The sample depends on the seed and the items alone, and is the same at every moment.
 
     Attributes:
-        moments: what was seen so far, of distances their quantiles at `LEVELS`; a checkpoint keeps it.
+        moments: what was seen so far, of distances their quantiles at `LEVELS`; a checkpoint keeps it. None of items
+            with tags or of pairs, which have no classes.
     """
 
     def __init__(
         self, train: Dataset, level: str, *, steps: int, distance: Metric, motion: SimulatedLoss | None, seed: int
     ) -> None:
         self._level, self._distance, self._motion = level, distance, motion
-        self._items = train.subset(class_sample(train.labels[level], ITEMS, least=LEAST, seed=seed))
-        self._steps = frozenset(moments(steps))
+        self._items = train.subset(level_sample(train, level, ITEMS, least=LEAST, seed=seed))
+        self._steps = frozenset(() if train.has_tags(level) else moments(steps))
         self.moments: list[Moment] = []
 
     def load(self, moments: Sequence[Moment]) -> None:
@@ -65,7 +66,7 @@ class History:
 
     def close(self, step: int, model: Embedder) -> None:
         """See the sample after the last step, also where training ended before the one of the settings."""
-        if all(moment.step != step for moment in self.moments):
+        if self._steps and all(moment.step != step for moment in self.moments):
             self._see(step, model)
 
     def _see(self, step: int, model: Embedder) -> None:

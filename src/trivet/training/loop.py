@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         self.dataset, self.batches, self.augment = dataset, batches, augment
         self.rank, self.size = (0, 1) if world is None else (world.rank, world.size)
         fine_labels = () if fine is None else (dataset.labels[fine],)
-        self.labels = (dataset.numbers.get(level, dataset.labels[level]), *fine_labels)
+        self.labels = (dataset.items_of(level), *fine_labels)
         self.seed, self.start, self.steps = seed, start, steps
 
     @property
@@ -189,7 +190,7 @@ class Learner:
         if self.monitor is not None:
             self.events = self.monitor.update(
                 embeddings,
-                labels if self._classes is None else self._classes.to(labels.device)[labels],
+                self._related(labels) if self._classes is None else self._classes.to(labels.device)[labels],
                 self._value,
                 fine=fine[0] if fine else None,
                 active=self._active,
@@ -218,13 +219,15 @@ class Learner:
         if self.world is not None:
             embeddings = self.world.full_batch(embeddings, len(labels))
         try:
-            related = labels if self.relation is None else self.relation.with_items(labels)
-            value: Tensor = self.loss(embeddings, related)
+            value: Tensor = self.loss(embeddings, self._related(labels))
         except ValueError as error:
             if torch.isfinite(embeddings).all():
                 raise
             raise NotFiniteError(*error.args) from None
         return value, embeddings.detach()
+
+    def _related(self, labels: Tensor) -> Any:
+        return labels if self.relation is None else self.relation.with_items(labels)
 
     def _shared_batch_norm(self, count: int) -> AbstractContextManager[object]:
         """The context in which batch norm is over the batch of all processes; pieces of it are normalised alone."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from trivet.collapse.probe import STEP_COST
 from trivet.datasets import Dataset, Splits
 from trivet.models import Embedder
 from trivet.runtime.arrays import Integers
+from trivet.runtime.text import counted
 from trivet.training.checkpoint_selection import selection_split
 from trivet.training.class_sample import class_sample
 from trivet.training.config import GuardConfig
@@ -42,24 +43,28 @@ class ProbeItems:
     @property
     def sentence(self) -> str:
         """A sentence on the items of the probe."""
-        classes = len(np.unique(self.items.labels[self.levels[0]]))
+        level = self.levels[0]
+        classes = counted(len(self.items.classes(level)), "tag" if self.items.has_tags(level) else "class")
         where = (
             f"left out of training, so that {self.rows.size} fewer are trained on"
             if self.split is None
             else f"of the split {self.split}"
         )
-        return f"The guard asks a probe of {len(self.items)} items in {classes} classes, {where}."
+        return f"The guard asks a probe of {len(self.items)} items in {classes}, {where}."
 
-    def probe_of(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Tensor, ...]]:
+    def probe_of(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Any, ...]]:
         """The function that the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
 
         Args:
             model: in training; it is left in the mode it is in.
             cosine: give unit rows, as embeddings of the run are compared by cosine.
         """
-        labels = tuple(torch.from_numpy(self.items.labels[level]) for level in self.levels)
+        labels = tuple(
+            self.items.relation(level) if self.items.has_tags(level) else torch.from_numpy(self.items.labels[level])
+            for level in self.levels
+        )
 
-        def embed_items() -> tuple[Tensor, ...]:
+        def embed_items() -> tuple[Any, ...]:
             embeddings = torch.from_numpy(embed(model, self.items.inputs))
             return (torch.nn.functional.normalize(embeddings) if cosine else embeddings), *labels
 
@@ -78,7 +83,8 @@ def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: in
     if wanted is None:
         wanted = min(MOST, max(FEWEST, STEP_COST * batch_size))
     level, finest = splits.level, list(splits.train.labels)[-1]
-    levels = (level,) if finest == level else (level, finest)
+    related = not splits.train.relations.keys().isdisjoint((level, finest))
+    levels = (level,) if finest == level or related else (level, finest)
     split = selection_split(splits)
     if not wanted:
         return None
@@ -86,14 +92,14 @@ def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: in
         dataset = splits.evaluation[split]
         rows = class_sample(_finest(dataset, levels, LEAST), wanted, least=LEAST, seed=seed)
         items = dataset.subset(rows)
-        if len(np.unique(items.labels[level])) < 2:
+        if len(items.classes(level)) < 2:
             return None
         return ProbeItems(items, split, np.zeros(0, dtype=np.int64), levels)
     if not guard.leaves_out:
         return None
     labels = _finest(splits.train, levels, LEAST * OF_A_CLASS)
     rows = _left_out(labels, min(wanted, len(splits.train) // OF_ALL), seed=seed)
-    if len(rows) < FEWEST or len(np.unique(splits.train.labels[level][rows])) < 2:
+    if len(rows) < FEWEST or len(splits.train.classes(level, rows)) < 2:
         return None
     return ProbeItems(splits.train.subset(rows), None, rows, levels)
 
@@ -113,8 +119,13 @@ def no_probe_reason(guard: GuardConfig, splits: Splits) -> str:
 
 
 def _finest(dataset: Dataset, levels: tuple[str, ...], items: int) -> Integers:
-    """The labels of the finest of the levels, if at least half of its classes have so many items; else of the first."""
+    """The labels of the finest of the levels, if at least half of its classes have so many items; else of the first.
+
+    Items with tags or of pairs are of one class.
+    """
     labels = dataset.labels[levels[-1]]
+    if dataset.has_tags(levels[-1]):
+        return np.zeros_like(labels)
     _, counts = np.unique(labels, return_counts=True)
     return labels if np.median(counts) >= items else dataset.labels[levels[0]]
 

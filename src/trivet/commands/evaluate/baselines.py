@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
 import os
 import zipfile
@@ -27,6 +26,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric, Points, spans, twins
 from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.mining import Relation
 from trivet.models import Embedder
 from trivet.runtime.cache import limit_size
 from trivet.runtime.fingerprint import fingerprint
@@ -110,7 +110,10 @@ def _fingerprint(arguments: Mapping[str, Any], measures: Sequence[str], distance
     code = [file.read_bytes() for file in sorted(Path(str(metrics.__file__)).parent.glob("*.py"))]
     values: list[Any] = [list(measures), distance, trivet.__version__, torch.__version__, np.__version__, *code]
     for name, value in arguments.items():
-        values += [name, *itertools.chain(*value.items())] if isinstance(value, Mapping) else [name, value]
+        levels = value.items() if isinstance(value, Mapping) else ((name, value),)
+        for level, known in levels:
+            related = isinstance(known, Relation)
+            values += [name, level, *([known.signature, known.items.numpy()] if related else [known])]
     return fingerprint(values)[:32]
 
 

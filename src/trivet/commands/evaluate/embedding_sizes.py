@@ -112,7 +112,7 @@ def _retrieval(dataset: Dataset, level: str, distance: Metric, *, seed: int) -> 
     protocol, count = dataset.protocol, len(dataset)
     candidates = np.arange(count) if protocol is None else np.flatnonzero(protocol.query)
     queries = np.sort(np.random.default_rng(seed).permutation(candidates)[:QUERIES])
-    labels = {level: dataset.labels[level]}
+    labels = {level: dataset.relation(level)}
     if protocol is not None:
         protocol = replace(protocol, query=np.isin(np.arange(count), queries))
 

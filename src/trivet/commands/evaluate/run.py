@@ -37,15 +37,18 @@ from trivet.commands.evaluate.sets import (
     equal_vectors,
     in_order,
     junk_items,
+    num_classes,
     number_classes,
     read_pair,
     read_sets,
+    related,
     sample_queries,
     self_rows,
     separate_scope,
     unlike_forms,
 )
 from trivet.commands.printing import command_line
+from trivet.datasets.tags import tag_relations
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors
@@ -166,6 +169,18 @@ def _evaluate(
     began = time.perf_counter()
     queries, gallery = sets.queries, sets.gallery
     labels, gallery_labels, names = number_classes(sets)
+    rules = tag_relations(names, queries.tags)
+    relations, gallery_relations = (related(of, rules) for of in (labels, gallery_labels))
+    if request.approximate is not None and rules:
+        raise ValueError(
+            f"--approximate ranks by classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave "
+            "it out, or name a level of classes with --labels."
+        )
+    if folds and rules:
+        raise ValueError(
+            f"--folds divides classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave it out, "
+            "or name a level of classes with --labels."
+        )
     too_few = {level: len(names[level]) for level in labels if len(names[level]) < folds}
     if folds and len(too_few) == len(labels):
         level, count = max(too_few.items(), key=lambda pair: pair[1])
@@ -183,9 +198,14 @@ def _evaluate(
     notes: list[str] = []
     if gallery is not None:
         rows = self_rows(queries, gallery, by_id=sets.by_id)
-        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_labels}
+        options |= {"gallery": gallery.embeddings, "gallery_labels": gallery_relations}
         if rows is not None:
-            if not sets.by_id and (rows >= 0).any() and _takes_every_positive(rows, labels, gallery_labels):
+            if (
+                not sets.by_id
+                and not rules
+                and (rows >= 0).any()
+                and _takes_every_positive(rows, labels, gallery_labels)
+            ):
                 rows = np.full(len(rows), -1)
                 notes.append(
                     "Queries have the ids and vectors of gallery items, and without these none would have anything to "
@@ -208,7 +228,7 @@ def _evaluate(
         warnings=[
             *dict.fromkeys((*queries.notes, *(() if gallery is None else gallery.notes))),
             *void(
-                {level: len(np.unique(numbers)) for level, numbers in (gallery_labels or labels).items()},
+                {level: num_classes(relation) for level, relation in (gallery_relations or relations).items()},
                 len(queries) - 1 if gallery is None else len(gallery),
                 measures,
             ),
@@ -234,7 +254,7 @@ def _evaluate(
         protocol.approximate.neighbours = done.listed
     if exact:
         results = evaluate(
-            queries.embeddings, labels, measures=exact, nmi_plus_multiple=request.nmi_plus, distributed=distributed,
+            queries.embeddings, relations, measures=exact, nmi_plus_multiple=request.nmi_plus, distributed=distributed,
             **options,
         )  # fmt: skip
     else:
@@ -244,6 +264,9 @@ def _evaluate(
         }
     for level, result in results.items():
         classes, retrieval = np.array(names[level]), approximated.get(level, result.retrieval)
+        if level in rules:  # whose results name the tags
+            results[level] = replace(result, retrieval=retrieval)
+            continue
         if retrieval is not None:
             retrieval = replace(retrieval, labels=classes[retrieval.labels])
             if gallery is not None or sets.cameras:

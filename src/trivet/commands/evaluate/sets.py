@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
@@ -17,6 +18,7 @@ from trivet.io.label_columns import alike_labels, like_names
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import listed
 from trivet.metrics.points import Metric
+from trivet.mining import Relation
 from trivet.runtime.text import counted
 
 ROUNDING = 1e-3  # of its length, by which the vector of an item differs from the same in other numbers or batches
@@ -168,6 +170,11 @@ def number_classes(
             f"{list(gallery.labels)}; name them with --labels."
         )
     labels, gallery_labels, names = {}, {}, {}
+    if gallery is not None and queries.tags != gallery.tags:
+        raise ValueError(
+            f"queries and gallery must have tags at the same levels: {queries.name} has {listed([*queries.tags])}, "
+            f"{gallery.name} {listed([*gallery.tags])}; name one level with --labels."
+        )
     for level, column in queries.labels.items():
         columns = [column] if gallery is None else [column, gallery.labels[level]]
         numbers, names[level] = class_numbers(*columns)
@@ -175,6 +182,19 @@ def number_classes(
         if gallery is not None:
             gallery_labels[level] = numbers[1]
     return labels, gallery_labels, names
+
+
+def related(labels: Mapping[str, np.ndarray], rules: Mapping[str, Relation]) -> dict[str, np.ndarray | Relation]:
+    """Level -> who belongs together: class numbers `(N,)`, or a relation by the rule of the level."""
+    return {
+        level: rules[level].with_items(torch.from_numpy(numbers)) if level in rules else numbers
+        for level, numbers in labels.items()
+    }
+
+
+def num_classes(labels: np.ndarray | Relation) -> int:
+    """The number of classes or tags that some items have."""
+    return len(np.unique(labels if isinstance(labels, np.ndarray) else labels.numbers(labels.items)))
 
 
 def separate_scope(sets: QueriesAndGallery, out_of_scope: str | None) -> QueriesAndGallery:

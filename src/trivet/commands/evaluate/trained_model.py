@@ -252,11 +252,11 @@ def measure_split(
     sample = map_sample(subset, config.map_points, seed=seed)
     record.maps[name] = dataset_items(subset).plane_map(points, sample, seed=seed)
     record.scatter[name] = triplet_scatter(points, subset, seed=seed)
-    counts = {key: len(np.unique(labels)) for key, labels in dataset.labels.items()}
+    counts = {key: len(dataset.classes(key)) for key in dataset.labels}
     retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
     lines = void(counts, retrieved_from, config.measures)
     for key, result in by_level.items() if dataset.protocol is not None else ():
-        if (retrieval := result.retrieval) is not None:
+        if (retrieval := result.retrieval) is not None and key not in dataset.relations:
             named = replace(retrieval, labels=np.array(dataset.names[key])[retrieval.labels])
             lines += unanswerable(key, named, "correct or remove the column camera")
     notes = [f"{name}: {line}" for line in lines]
@@ -338,10 +338,12 @@ def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> CollapseIndex | None:
-    """The fine/coarse index of the two coarsest levels; None where there is one level or one coarse class."""
+    """The fine/coarse index of the two coarsest levels; None without two levels of classes, or of one coarse class."""
     if len(dataset.labels) < 2:
         return None
     coarse, fine, *_ = dataset.labels
+    if not dataset.relations.keys().isdisjoint((coarse, fine)):
+        return None
     if len(np.unique(dataset.labels[coarse])) < 2 or not _nested(dataset.labels[coarse], dataset.labels[fine]):
         return None
     index = fine_coarse_index(embeddings, dataset.labels[coarse], dataset.labels[fine])
@@ -355,9 +357,14 @@ def _nested(coarse: np.ndarray, fine: np.ndarray) -> bool:
 
 
 def triplet_scatter(embeddings: np.ndarray, dataset: Dataset, *, seed: int) -> dict[str, ScatterRecord]:
-    """Similarities of a sample of items to their nearest same-class and other-class item of the full set."""
+    """Similarities of a sample of items to their nearest same-class and other-class item of the full set.
+
+    Levels of tags or pairs have no classes, and are left out.
+    """
     sections = {}
     for level, labels in dataset.labels.items():
+        if level in dataset.relations:
+            continue
         sizes = np.bincount(labels)[labels]  # both neighbours take another item in the class, and one outside
         usable = np.flatnonzero((sizes > 1) & (sizes < len(labels)))
         sampled = np.sort(np.random.default_rng(seed).permutation(usable)[:SCATTER_POINTS])

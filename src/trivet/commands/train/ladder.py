@@ -226,6 +226,8 @@ class Ladder:
         for best in [each for each in self._ranked()[:1] if each.pretrained or self._proposer.kind == "vectors"]:
             config = resolved(settings_of(best))
             splits = self.load(config)
+            if splits.train.has_tags(splits.level):
+                return
             rows = class_sample(splits.train.labels[splits.level], config.evaluation.sample, least=MODE_ITEMS, seed=0)
             network, splits = begun(config, replace(splits, train=splits.train.subset(rows), evaluation={}))
             embeddings = embed(network, splits.train.inputs)
@@ -398,7 +400,8 @@ class Ladder:
         self.record.confirmed = _compared(encoder, *(_half(self._scores[each.name], 1) for each in (best, encoder)))
         result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
-        if self._folds.of == "items" and result.trained:
+        related = self._proposer.train.has_tags(self._proposer.level)
+        if self._folds.of == "items" and result.trained and not related:
             self.record.new_classes = _compared(encoder, *map(self._new_class_scores, (result, encoder)))
         return result
 
@@ -416,7 +419,7 @@ class Ladder:
 
     def _usable_classes(self, splits: Splits) -> int:
         """The number of classes that a batch may hold: of equal texts it has one, and a class needs two of it."""
-        if not isinstance(self._settings.data, TextsConfig):
+        if not isinstance(self._settings.data, TextsConfig) or splits.train.has_tags(splits.level):
             return _classes(splits)
         labels = splits.train.labels[splits.level]
         return len(np.unique(labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)]))
@@ -465,7 +468,7 @@ def _without_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", 
 
 def _classes(splits: Splits) -> int:
     """The number of training classes."""
-    return len(np.unique(splits.train.labels[splits.level]))
+    return len(splits.train.classes(splits.level))
 
 
 def _compared(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedRecord:
