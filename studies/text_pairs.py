@@ -1,10 +1,10 @@
 """Pairs of texts: a sentence encoder before and after training on pairs alone, beside sentence-transformers' own loss.
 
-    TRIVET_DATA=... python studies/text_pairs.py FOLDER_OF_THE_ENCODER [--seeds 3] [--steps 100]
+    TRIVET_DATA=... python studies/text_pairs.py ENCODER --folder RUNS [--seeds 3] [--steps 80]
 
 Two texts of an intent are a pair, of CLINC150 and of BANKING77; no label is used in training. Every second intent is
-trained on; the test texts of the others are searched for among each other, and those of the same intent are right. The
-encoder is all-MiniLM-L6-v2, a folder of sentence-transformers (extra `text`), trained for some steps of 32 pairs at
+trained on; the test texts of the others are searched for among each other, and those of the same intent are right.
+ENCODER is all-MiniLM-L6-v2, a folder of sentence-transformers (extra `text`), trained for some steps of 32 pairs at
 2e-5 with AdamW, in four ways from the same start on the same batches:
 
 - sentence-transformers: MultipleNegativesSymmetricRankingLoss, scale 20;
@@ -12,7 +12,8 @@ encoder is all-MiniLM-L6-v2, a folder of sentence-transformers (extra `text`), t
 - guided: the same where `Guided` by the encoder before training leaves out what it finds nearer than the pair;
 - classes: the same with the intents as labels, which pairs do not tell: what more knowledge would gain.
 
-Differences are of recall@1 and MAP@R to sentence-transformers' loss, with intervals over other intents.
+Differences are of recall@1 and MAP@R to sentence-transformers' loss, with intervals over other intents. The embeddings
+of each run are files of `--folder`; runs that have theirs there are not trained again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import astuple
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from trivet.metrics import Retrieval, retrieve
 
 MEASURES = ("recall@1", "map@r")
 RESULTS = Path(__file__).parent / "results"
+WAYS = ("sentence-transformers", "trivet", "guided", "classes")
 BATCH, RATE = 32, 2e-5
 Loss = Callable[[Tensor, Tensor, np.ndarray], Tensor]  # of both sides of a batch, and which pairs these are
 
@@ -52,32 +55,31 @@ def embed(encoder: Any, sentences: list[str]) -> Tensor:
     return embeddings
 
 
-def losses(encoder: Any, sentences: np.ndarray, labels: np.ndarray, pairs: np.ndarray) -> dict[str, Loss]:
-    """The loss of each way; every way has an encoder of its own, `encoder` is that before training."""
-    from sentence_transformers.losses import MultipleNegativesSymmetricRankingLoss
+def made_loss(way: str, encoder: Any, sentences: np.ndarray, labels: np.ndarray, pairs: np.ndarray) -> Loss:
+    """The loss of a way, which has the encoder before training."""
+    if way == "sentence-transformers":
+        from sentence_transformers.losses import MultipleNegativesSymmetricRankingLoss
 
-    theirs = MultipleNegativesSymmetricRankingLoss(encoder, scale=20.0)
+        theirs = MultipleNegativesSymmetricRankingLoss(encoder, scale=20.0)
+        return lambda a, b, rows: theirs.compute_loss_from_embeddings([a, b], None)
     ours = trivet.SymmetricLoss(trivet.SupConLoss(temperature=0.05))
     left, right = (sentences[side].tolist() for side in pairs.T)
     relation = trivet.Pairs(left, right)
-    with torch.no_grad():
-        before = torch.as_tensor(encoder.encode([*left, *right], convert_to_numpy=True, show_progress_bar=False))
-    guided = trivet.Guided(relation, before)
-    numbers = torch.from_numpy(labels)
+    first: trivet.Relation = relation.left
+    second: trivet.Relation = relation.right
+    if way == "guided":
+        with torch.no_grad():
+            guide = encoder.encode([*left, *right], convert_to_numpy=True, show_progress_bar=False)
+        guided = trivet.Guided(relation, torch.as_tensor(guide))
+        first, second = guided[: len(pairs)], guided[len(pairs) :]
+    elif way == "classes":
+        first, second = (trivet.Classes(torch.from_numpy(labels)[side]) for side in pairs.T)
 
-    def by(first: trivet.Relation, second: trivet.Relation) -> Loss:
-        def loss(a: Tensor, b: Tensor, rows: np.ndarray) -> Tensor:
-            value: Tensor = ours(a, first[rows], references=b, reference_labels=second[rows])
-            return value
+    def loss(a: Tensor, b: Tensor, rows: np.ndarray) -> Tensor:
+        value: Tensor = ours(a, first[rows], references=b, reference_labels=second[rows])
+        return value
 
-        return loss
-
-    return {
-        "sentence-transformers": lambda a, b, rows: theirs.compute_loss_from_embeddings([a, b], None),
-        "trivet": by(relation.left, relation.right),
-        "guided": by(guided[: len(pairs)], guided[len(pairs) :]),
-        "classes": by(*(trivet.Classes(numbers[side]) for side in pairs.T)),
-    }
+    return loss
 
 
 def trained(folder: str, way: str, sentences: np.ndarray, labels: np.ndarray, steps: int, seed: int) -> Any:
@@ -87,7 +89,7 @@ def trained(folder: str, way: str, sentences: np.ndarray, labels: np.ndarray, st
     torch.manual_seed(seed)
     pairs = drawn_pairs(labels, steps * BATCH, seed)
     start, encoder = SentenceTransformer(folder, device="cpu"), SentenceTransformer(folder, device="cpu")
-    loss = losses(start, sentences, labels, pairs)[way]
+    loss = made_loss(way, start, sentences, labels, pairs)
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=RATE)
     encoder.train()
     for step in range(steps):
@@ -102,10 +104,27 @@ def trained(folder: str, way: str, sentences: np.ndarray, labels: np.ndarray, st
     return encoder.eval()
 
 
-def measured(encoder: Any, sentences: np.ndarray, labels: np.ndarray) -> Retrieval:
-    """Retrieval among the texts."""
-    embeddings = encoder.encode(sentences.tolist(), batch_size=128, show_progress_bar=False)
-    return retrieve(embeddings, labels, measures=MEASURES)
+def embedded(path: Path, make: Callable[[], Any], sentences: np.ndarray) -> np.ndarray:
+    """Embeddings of a file, or, where there is none, by an encoder that is made for them."""
+    if not path.exists():
+        found = make().encode(sentences.tolist(), batch_size=128, show_progress_bar=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, found)
+    rows: np.ndarray = np.load(path)
+    return rows
+
+
+def split(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Texts and intents: those to train on, of every second intent, and those to search among, of the others."""
+    parts = {part: texts(name, part) for part in ("train", "test")}
+    intents = sorted({row[-1] for row in parts["train"]})
+    known = set(intents[::2])
+    train = [row for row in parts["train"] if row[-1] in known]
+    test = [row for row in parts["test"] if row[-1] not in known]
+    return [
+        (np.array([row[0] for row in part]), np.array([intents.index(row[-1]) for row in part]))
+        for part in (train, test)
+    ]
 
 
 def main() -> None:
@@ -114,38 +133,34 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("encoder")
+    parser.add_argument("--folder", type=Path, required=True, help="embeddings of each run")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--output", type=Path, default=RESULTS / "text_pairs.json")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for name in ("banking77", "clinc150"):
-        parts = {part: texts(name, part) for part in ("train", "test")}
-        intents = sorted({row[-1] for row in parts["train"]})
-        known = set(intents[::2])
-        train = [row for row in parts["train"] if row[-1] in known]
-        test = [row for row in parts["test"] if row[-1] not in known]
-        arrays = [
-            (np.array([row[0] for row in part]), np.array([intents.index(row[-1]) for row in part]))
-            for part in (train, test)
-        ]
-        before = measured(SentenceTransformer(arguments.encoder, device="cpu"), *arrays[1])
-        rows.append({"data": name, "seed": None, "way": "before", **before.mean()})
-        for seed in range(arguments.seeds):
-            theirs = None
-            for way in ("sentence-transformers", "trivet", "guided", "classes"):
-                encoder = trained(arguments.encoder, way, *arrays[0], arguments.steps, seed)
-                found = measured(encoder, *arrays[1])
-                theirs = found if theirs is None else theirs
-                differences = found.differences(theirs)
-                row = {"data": name, "seed": seed, "way": way, **found.mean()}
+    for seed, name in product([None, *range(arguments.seeds)], ("banking77", "clinc150")):
+        (sentences, labels), (queries, intents) = split(name)
+        theirs = None
+        for way in ("before",) if seed is None else WAYS:
+
+            def make(way: str = way, seed: int | None = seed, train: Any = (sentences, labels)) -> Any:
+                if seed is None:
+                    return SentenceTransformer(arguments.encoder, device="cpu")
+                return trained(arguments.encoder, way, *train, arguments.steps, seed)
+
+            path = arguments.folder / f"{name}_{arguments.steps}_{seed}_{way}.npy"
+            found: Retrieval = retrieve(embedded(path, make, queries), intents, measures=MEASURES)
+            theirs = theirs or found
+            row = {"data": name, "seed": seed, "way": way, **found.mean()}
+            if seed is not None:
                 row["differences"] = {
                     measure: [each["classes"].value, *astuple(each["classes"].interval)]
-                    for measure, each in differences.items()
+                    for measure, each in found.differences(theirs).items()
                 }
-                rows.append(row)
-                print(row, flush=True)
-                save(arguments, rows)
+            rows.append(row)
+            print(row, flush=True)
+            save(arguments, rows)
 
 
 def save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
