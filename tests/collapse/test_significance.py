@@ -17,6 +17,7 @@ from trivet.collapse.significance import compare, compare_groups, compare_values
 from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
 from trivet.metrics import Retrieval, retrieve
+from trivet.mining.pairs import Pairs
 
 
 def half(variance: float, degrees: float, queries: int) -> float:
@@ -42,6 +43,35 @@ def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
     assert found.queries == 90
     wider = compare_values(a, b, labels, reference="", level="", confidence=0.999)
     assert wider.low < found.low
+
+
+@pytest.mark.parametrize("classes", [4, 5, 40])
+def test_where_each_class_has_one_query_the_interval_is_over_other_classes(classes: int) -> None:
+    random = np.random.default_rng(classes)
+    a, b = (random.integers(0, 2, classes).astype(float) for _ in range(2))
+    found = compare_values(a, b, np.arange(classes), reference="before", level="pair")
+    if classes < 5:
+        assert (found.low, found.high) == (-1, 1)
+        return
+    gains, mean = (a - b).tolist(), fmean(a - b)
+    over_classes = sum((gain - mean) ** 2 for gain in gains) * classes / (classes - 1) / classes**2
+    width = half(1.3 * over_classes + 2 / (classes + 2) ** 2, 2 * (classes - 1) / 3, classes)
+    assert (found.low, found.high) == pytest.approx((max(-1, mean - width), min(1, mean + width)))
+
+
+def test_a_few_groups_of_pairs_with_a_second_query_do_not_leave_all_open() -> None:
+    """30 queries of 29 documents, of which one network finds all and the other none."""
+    pairs = Pairs(30, 29, [(i, min(i, 28)) for i in range(30)], aligned=False)
+    documents = np.eye(30)[:29]
+    queries = documents[np.minimum(np.arange(30), 28)]
+
+    def found(embeddings: np.ndarray) -> Retrieval:
+        return retrieve(embeddings, pairs.left, gallery=documents, gallery_labels=pairs.right, measures=("recall@1",))
+
+    outcome = compare([found(queries)], [found(np.roll(queries, 3, axis=0))], reference="before", level="pair")
+    assert outcome.difference == 1
+    assert outcome.better
+    assert outcome.low > 0.8
 
 
 def embeddings(seed: int, count: int) -> list[Retrieval]:

@@ -20,6 +20,7 @@ from trivet.metrics.intervals import (
     symmetrical_interval,
     variance_of_mean,
 )
+from trivet.metrics.relation_levels import LevelRelation
 from trivet.metrics.retrieval import Retrieval
 from trivet.metrics.sampling_variance import sampling_variances
 from trivet.runtime.arrays import Floats, Integers
@@ -174,7 +175,15 @@ def compare_groups(
         degrees = class_degrees(classes) if over == "classes" else sum(each.degrees for each in of)
         added[over] = Variance(sum(np.square(shares) * [each.values[0] for each in of])[None], degrees, queries)
     score, reference_score = (shares @ np.array(scores)).tolist()
-    low, high = interval_of(score - reference_score, added, classes=classes, known_classes=known_classes)
+    first = groups[0][0][0]
+    related = first.task is not None and isinstance(first.task.levels[first.level], LevelRelation)
+    low, high = interval_of(
+        score - reference_score,
+        added,
+        classes=classes,
+        known_classes=known_classes,
+        single=related and queries < 2 * classes,
+    )
     return Comparison(reference, level, queries, score, reference_score, low, high, known_classes)
 
 
@@ -205,28 +214,33 @@ def interval_of(
     classes: int,
     confidence: float = LEVEL,
     known_classes: bool = False,
+    single: bool = False,
 ) -> tuple[float, float]:
     """From the lower to the higher end of two Student-t intervals of a difference, within [-1, 1].
 
     One is over other items of these classes; with five classes or more, and less than 10 points, the other is over
     other classes, unless the embedding was trained on these. Few classes give so wide an interval that the loss of a
     quarter would be left open, while 10 points are a fact of these classes that others seldom turn. Two more queries,
-    one that each side wins, keep the first honest where there are few.
+    one that each side wins, keep the first honest where there are few. Where each class has a single query, as most
+    groups of pairs have, nothing is known of other items of it: only that over other classes is left, of five or more.
 
     Args:
         variances: of the difference, over items and over classes.
         classes: of the queries.
         confidence: of each, in (0, 1).
         known_classes: see `compare`.
+        single: take classes to have a single query, though some have more.
 
     Source:
         Agresti, Min, "Simple improved confidence intervals for comparing matched proportions", 2005 (the two queries).
     """
     low, high = difference, difference
     others = classes >= FEWEST and abs(difference) < DECISIVE - ROUNDING and not known_classes
-    for over in OVERS[: 2 if others else 1]:
+    alone = classes >= FEWEST and (single or math.isnan(float(variances["queries"].values[0])))
+    overs: Sequence[Over] = ("classes",) if alone else OVERS[: 2 if others else 1]
+    for over in overs:
         of = variances[over]
-        variance = float(of.values[0]) + (2 / (of.units + 2) ** 2 if over == "queries" else 0.0)
+        variance = float(of.values[0]) + (2 / (of.units + 2) ** 2 if over == overs[0] else 0.0)
         end = symmetrical_interval(difference, variance, degrees=of.degrees, units=of.units, level=confidence)
         if math.isnan(end.low):
             return -1.0, 1.0

@@ -12,6 +12,7 @@ import typer
 
 from trivet.io.atomic_files import recover
 from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs
+from trivet.io.pair_table import PairSides
 from trivet.io.tag_cells import TagCells, tag_match
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
@@ -48,6 +49,11 @@ Match = Annotated[
     str | None,
     typer.Option(help="Which items belong together: any shared tag, all alike, or a Jaccard index. Default: any."),
 ]
+PairRows = Annotated[
+    bool, typer.Option("--pairs", help="Each row is a pair that belongs together, such as a query and its answer.")
+]
+Left = Annotated[str | None, typer.Option(help="The column of the left side of pairs. Default: by its name.")]
+Right = Annotated[str | None, typer.Option(help="The column of the right side of pairs. Default: by its name.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
@@ -175,6 +181,11 @@ class TagOptions:
     def tags(self) -> TagCells | None:
         """The answer to what cells of several labels are; None without one."""
         return tag_cells(self.separator, self.match)
+
+
+def pair_sides(pairs: bool, left: str | None, right: str | None) -> PairSides | None:
+    """Read the options `--pairs`, `--left` and `--right`, of which each says that rows are pairs."""
+    return PairSides(left, right) if pairs or left is not None or right is not None else None
 
 
 def tag_cells(separator: str | None, match: str | None) -> TagCells | None:

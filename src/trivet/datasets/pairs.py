@@ -141,19 +141,10 @@ def load_pair_tokens(config: PairsConfig, tokenize: Tokenize) -> Splits:
 
 def _unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     """The splits, whose vectors have no numbers yet, and the contents of both sides."""
-    if is_beir(config.path):
-        table = read_beir(config.path)
-    else:
-        table = read_pairs(
-            config.path,
-            left=config.left,
-            right=config.right,
-            negatives=config.negatives,
-            score=config.score,
-            skip_empty=config.skip_empty,
-        )
+    table = read_pair_table(config)
     texts = [*table.left.contents, *table.right.contents]
-    items, relation = _all_items(table, texts, _least_relevant(table, config.relevant))
+    relation = judged_pairs(table, config)
+    items = _all_items(table, texts, relation)
     notes = list(table.notes)
     if table.splits is None or config.split == "groups":
         subsets = _group_subsets(relation, table, config)
@@ -181,8 +172,27 @@ def _unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     return Splits(train, evaluation, LEVEL, summary=summary, warnings=tuple(notes)), texts
 
 
-def _all_items(table: PairTable, texts: list[str], relevant: float) -> tuple[Dataset, JudgedPairs]:
-    """Every content of both sides as an item, whose class is its group, and who belongs with whom."""
+def read_pair_table(config: PairsConfig) -> PairTable:
+    """The table or folder of the settings."""
+    if is_beir(config.path):
+        return read_beir(config.path)
+    return read_pairs(
+        config.path,
+        left=config.left,
+        right=config.right,
+        negatives=config.negatives,
+        score=config.score,
+        skip_empty=config.skip_empty,
+    )
+
+
+def judged_pairs(table: PairTable, config: PairsConfig) -> JudgedPairs:
+    """The relation of the contents of a table, by the settings.
+
+    Raises:
+        ValueError: if the least score of what belongs together is not clear, or no pair has it.
+    """
+    relevant = _least_relevant(table, config.relevant)
     positions = {text: position for position, text in enumerate(table.right.contents)}
     equal = [(i, positions[text]) for i, text in enumerate(table.left.contents) if text in positions]
     relation = JudgedPairs(
@@ -197,6 +207,11 @@ def _all_items(table: PairTable, texts: list[str], relevant: float) -> tuple[Dat
         raise ValueError(
             f"some pairs of {table.path} must belong together: no score reaches data.relevant = {relevant:g}; lower it."
         )
+    return relation
+
+
+def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dataset:
+    """Every content of both sides as an item, whose class is its group."""
     ids = (*table.left.ids, *table.right.ids)
     if len(set(ids)) < len(ids):
         ids = (
@@ -206,7 +221,7 @@ def _all_items(table: PairTable, texts: list[str], relevant: float) -> tuple[Dat
     _, first = np.unique(relation.groups, return_index=True)
     count = len(ids)
     side = (table.left.name,) * len(table.left.ids) + (table.right.name,) * len(table.right.ids)
-    items = Dataset(
+    return Dataset(
         table.path.stem,
         VectorInputs(np.empty((count, 0), np.float32), texts, np.arange(count), table.path),
         {LEVEL: relation.groups},
@@ -216,7 +231,6 @@ def _all_items(table: PairTable, texts: list[str], relevant: float) -> tuple[Dat
         relations={LEVEL: relation},
         numbers={LEVEL: np.arange(count)},
     )
-    return items, relation
 
 
 def _least_relevant(table: PairTable, relevant: float | None) -> float:

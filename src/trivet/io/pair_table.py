@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,13 @@ SIDES = (
 )
 NEGATIVE = re.compile(r"(hard_)?negatives?_?\d*")
 SCORES = ("score", "similarity", "similarity_score", "relevance", "grade", "label", "is_duplicate")
+
+
+class PairSides(NamedTuple):
+    """The columns of both sides; None for one with a usual name."""
+
+    left: str | None
+    right: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +202,20 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", name.strip().casefold())
 
 
+def likely_sides(table: DataTable, left: str | None = None, right: str | None = None) -> tuple[str, str] | None:
+    """The columns of both sides by their names; None where names do not say.
+
+    Args:
+        left, right: what is known of them.
+    """
+    known = {_plain_name(name): name for name in table.columns}
+    for first, second in SIDES:
+        guess = left or known.get(first), right or known.get(second)
+        if guess[0] is not None and guess[1] is not None and guess[0] != guess[1]:
+            return guess[0], guess[1]
+    return None
+
+
 def _sides(table: DataTable, left: str | None, right: str | None) -> tuple[str, str]:
     """The columns of both sides; ValueError that asks for them where names do not say."""
     for name in (left, right):
@@ -201,15 +223,13 @@ def _sides(table: DataTable, left: str | None, right: str | None) -> tuple[str, 
             raise ValueError(
                 f"a side of the pairs must be a column: {table.path} has no {name!r}; {nearest(name, table.columns)}"
             )
-    known = {_plain_name(name): name for name in table.columns}
-    for first, second in SIDES:
-        guess = left or known.get(first), right or known.get(second)
-        if guess[0] is not None and guess[1] is not None and guess[0] != guess[1]:
-            return guess[0], guess[1]
-    raise ValueError(
-        f"a table of pairs must have a column for each side, such as query and answer: {table.path} has "
-        f"{listed(table.names)}; name them with --left and --right (data.left and data.right in settings)."
-    )
+    sides = likely_sides(table, left, right)
+    if sides is None:
+        raise ValueError(
+            f"a table of pairs must have a column for each side, such as query and answer: {table.path} has "
+            f"{listed(table.names)}; name them with --left and --right (data.left and data.right in settings)."
+        )
+    return sides
 
 
 def _score_column(table: DataTable, sides: Sequence[str]) -> str | None:

@@ -13,8 +13,11 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Left,
     Match,
     Minutes,
+    PairRows,
+    Right,
     Separator,
     SkipEmpty,
     Start,
@@ -24,6 +27,7 @@ from trivet.commands.shared_options import (
     check_written,
     exists,
     ladder_values,
+    pair_sides,
     tag_cells,
 )
 from trivet.io.overwrite_guard import INIT_START, begins
@@ -68,6 +72,9 @@ def init(
     ] = None,
     separator: Separator = None,
     match: Match = None,
+    pairs: PairRows = False,
+    left: Left = None,
+    right: Right = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
     data_root: DataRoot = None,
@@ -82,7 +89,8 @@ def init(
 
         choice = VectorChoice(table, embedding, codes)
         tags = tag_cells(separator, match)
-        detected = detect(path, labels, text, choice, tags=tags, skip_empty=skip_empty, root=data_root)
+        sides = pair_sides(pairs, left, right)
+        detected = detect(path, labels, text, choice, tags=tags, pairs=sides, skip_empty=skip_empty, root=data_root)
         proposal = propose(path, detected, ladder=ladder_values(weights, start, minutes), data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))
     command = shlex.join(["trivet", "train", str(output)])

@@ -20,7 +20,10 @@ from trivet.datasets.equal_items import content_keys, copies
 from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
+from trivet.datasets.pairs import LEVEL as PAIR
+from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table
 from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
+from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame, open_image
@@ -35,6 +38,7 @@ from trivet.io.label_columns import (
     text_column,
 )
 from trivet.io.overwrite_guard import is_saved, sharded
+from trivet.io.pair_table import PairSides, likely_sides
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.tag_cells import JOINED, TagCells, with_tags
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
@@ -70,7 +74,7 @@ class DetectedData:
     """Data at a path.
 
     Attributes:
-        kind: the data set that reads them: "folder", "table", "vectors" or "texts".
+        kind: the data set that reads them: "folder", "table", "vectors", "texts" or "pairs".
         data: the settings by which it does.
         items: how many there are.
         levels: label level -> the class of each item `(N,)` int64, coarse level first.
@@ -100,7 +104,7 @@ class DetectedData:
         """The kind of the items."""
         if self.images is not None:
             return "images"
-        return "texts" if self.kind == "texts" else "vectors"
+        return "texts" if self.kind in ("texts", "pairs") else "vectors"
 
     def sizes(self, level: str) -> Integers:
         """The number of items of each class or tag, the smallest first."""
@@ -130,16 +134,18 @@ def detect(
     choice: VectorChoice = NO_CHOICE,
     *,
     tags: TagCells | None = None,
+    pairs: PairSides | None = None,
     skip_empty: bool = False,
     root: Path | None = None,
 ) -> DetectedData:
-    """Detect the data at a path: a folder of images, a table of images or texts, or vectors.
+    """Detect the data at a path: images, a table of images, texts or pairs, vectors, or the layout of BEIR.
 
     Args:
         labels: the columns, or names of folder levels, that are labels, coarse first; guessed, if not given.
         text: the column of texts.
         choice: of vectors, which are then meant.
         tags: what cells of several labels are.
+        pairs: the columns of pairs of texts, which are then meant.
         skip_empty: leave out rows of a table that lack a label or another value that each must have.
         root: the folder that the paths of a table of images start from; by default that of the table, the one below it
             that has them, or the current one.
@@ -147,6 +153,16 @@ def detect(
     vectors = choice != NO_CHOICE
     if vectors and text is not None:
         raise ValueError("--text is for texts, --table, --embedding and --codes for vectors: leave one out.")
+    if pairs is not None or is_beir(path):
+        options = {
+            "--labels": labels,
+            "--text": text,
+            "--separator": tags,
+            "a choice of vectors": choice if vectors else None,
+        }
+        if wrong := [name for name, value in options.items() if value is not None]:
+            raise ValueError(f"pairs have two columns of texts, and no labels: leave {wrong[0]} out.")
+        return _pairs(path, pairs or PairSides(None, None), skip_empty)
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
@@ -318,7 +334,13 @@ def _texts(
         )
     check_name(column, rows.names, name="--text")
     check_no_vectors(rows, column)
-    known, levels, main, guessed = _levels(rows, labels, tags, column, skip_empty)
+    try:
+        known, levels, main, guessed = _levels(rows, labels, tags, column, skip_empty)
+    except ValueError as error:
+        if labels is None and (sides := likely_sides(rows)) is not None:
+            where = f"{sides[0]!r} and {sides[1]!r}"
+            raise ValueError(f"{str(error).removesuffix('.')}; or train on {where} as pairs with --pairs.") from None
+        raise
     data: dict[str, Any] = {"name": "texts", "path": str(rows.path), **_settings(levels, tags, skip_empty)}
     if column != "text":
         data["text"] = column
@@ -331,6 +353,18 @@ def _texts(
     return DetectedData(
         "texts", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed, tags=sizes
     )
+
+
+def _pairs(path: Path, sides: PairSides, skip_empty: bool) -> DetectedData:
+    data: dict[str, Any] = {"name": "pairs", "path": str(path)} | ({"skip_empty": True} if skip_empty else {})
+    data |= {name: column for name, column in sides._asdict().items() if column is not None}
+    config = PairsConfig.parse(data, source=str(path))
+    assert isinstance(config, PairsConfig)
+    table = read_pair_table(config)
+    groups = judged_pairs(table, config).groups
+    divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
+    guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
+    return DetectedData("pairs", data, len(groups), {PAIR: groups}, PAIR, divided, notes=table.notes, guessed=guessed)
 
 
 def _without(rows: DataTable, vectors: Mapping[str, VectorColumns]) -> DataTable:

@@ -177,7 +177,7 @@ def _findings(detected: DetectedData, path: Path) -> list[str]:
     for level in detected.levels:
         sizes = detected.sizes(level)
         single = int((sizes == 1).sum())
-        kind = "tag" if level in detected.tags else "class"
+        kind = "tag" if level in detected.tags else "group" if detected.kind == "pairs" else "class"
         findings.append(
             f"{level}: {many(len(sizes), kind)} of {_range(sizes, 'item')}"
             f"{f'; {single:,} of a single item' if single else ''}."
@@ -222,6 +222,8 @@ def _split(detected: DetectedData, sizes: np.ndarray) -> tuple[str, str]:
     if detected.divided:
         where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "a column says"
         return "auto", f"{where} what is trained on"
+    if detected.kind == "pairs":
+        return "groups", "pairs that share no content with those that are trained on are evaluated"
     if detected.main in detected.tags:
         return "in-class", "items with tags have no class to hold out: a share of the items is"
     finest = detected.sizes(list(detected.levels)[-1])

@@ -24,6 +24,7 @@ TRAINED: tuple[Rung, ...] = ("head", "fine-tuning", "scratch")
 EASY = {"name": "triplet", "margin": 0.2, "positives": "easy", "negatives": "semihard"}
 TRIPLET = {"name": "triplet", "margin": 0.4, "positives": "random", "negatives": "violating"}
 SINGLES = {"name": "proxy-nca"}  # where a class has one item
+PAIRS = {"name": "supcon", "temperature": 0.05}
 FIXED = {"steps": 0}
 TUNING = {"optimizer": "adamw", "weight_decay": 1e-4, "warmup_steps": 10}
 RATES = {"images": 3e-5, "texts": 2e-5}  # of fine-tuning all of a network
@@ -292,11 +293,15 @@ class Proposer:
         return merged(shared, values)
 
     def _batch(self, classes: int, samples: int) -> dict[str, int]:
+        if self.level in self.train.numbers:
+            return {"size": classes * samples}
         return {"num_classes": max(2, min(classes, self.classes)), "samples_per_class": samples}
 
     def _loss(self, loss: Values) -> Values:
         if self.train.has_tags(self.level):
             return loss
+        if self.level in self.train.numbers:
+            return dict(PAIRS)
         counts = np.bincount(self.train.labels[self.level])
         return dict(SINGLES) if (counts == 1).any() else loss
 

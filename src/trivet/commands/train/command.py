@@ -19,8 +19,11 @@ from trivet.commands.shared_options import (
     DataRoot,
     EmbeddingColumn,
     Json,
+    Left,
     Match,
     Minutes,
+    PairRows,
+    Right,
     Separator,
     SkipEmpty,
     Start,
@@ -31,11 +34,13 @@ from trivet.commands.shared_options import (
     check_folder,
     exists,
     ladder_values,
+    pair_sides,
     refuse,
     tag_cells,
 )
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
+from trivet.io.pair_table import PairSides
 from trivet.io.tag_cells import TagCells
 from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
@@ -96,6 +101,9 @@ def train(
     ] = None,
     separator: Separator = None,
     match: Match = None,
+    pairs: PairRows = False,
+    left: Left = None,
+    right: Right = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
@@ -122,6 +130,7 @@ def train(
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes", "separator", "match")
+    of_pairs = ("pairs", "left", "right")
     further = Further(
         download, accept_licence or [], interactive=not json and sys.stdin.isatty() and sys.stderr.isatty()
     )
@@ -135,6 +144,7 @@ def train(
             context,
             "--resume takes the settings of the run",
             *of_data,
+            *of_pairs,
             *OF_LADDER,
             "labels",
             "output",
@@ -167,7 +177,7 @@ def train(
             )
         settings: LadderSettings | RunConfig
         if path.suffix == ".toml":
-            refuse(context, "what a settings file says is changed with --set", *of_data)
+            refuse(context, "what a settings file says is changed with --set", *of_data, *of_pairs)
             settings = _read(path, set, labels)  # before what takes long to load
             settings = _with_encoders(context, settings, further)
         else:
@@ -179,6 +189,7 @@ def train(
                 ladder_values(weights, start, minutes),
                 VectorChoice(table, embedding, codes),
                 tag_cells(separator, match),
+                pair_sides(pairs, left, right),
                 further,
                 skip_empty=skip_empty,
                 data_root=data_root,
@@ -289,6 +300,7 @@ def _proposed(
     ladder: dict[str, Any],
     choice: VectorChoice,
     tags: TagCells | None,
+    pairs: PairSides | None,
     further: Further,
     *,
     skip_empty: bool,
@@ -306,7 +318,7 @@ def _proposed(
         from trivet.training.ladder_config import LadderSettings
 
         names = None if labels is None else [*map(str, labels)]
-        detected = detect(path, names, text, choice, tags=tags, skip_empty=skip_empty, root=data_root)
+        detected = detect(path, names, text, choice, tags=tags, pairs=pairs, skip_empty=skip_empty, root=data_root)
     encoders = further.encoders(detected.item_kind, None)  # outside of what shows progress, which hides a question
     if encoders is not None:
         ladder["encoders"] = encoders

@@ -21,7 +21,6 @@ from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
 from trivet.datasets.dataset import LEAST_CLASSES, hold_out_fold, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
-from trivet.datasets.texts import TextsConfig
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder, TextNetworkConfig
@@ -419,7 +418,7 @@ class Ladder:
 
     def _usable_classes(self, splits: Splits) -> int:
         """The number of classes that a batch may hold: of equal texts it has one, and a class needs two of it."""
-        if not isinstance(self._settings.data, TextsConfig) or splits.train.has_tags(splits.level):
+        if self._settings.data.item_kind != "texts" or splits.level in splits.train.relations:
             return _classes(splits)
         labels = splits.train.labels[splits.level]
         return len(np.unique(labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)]))

@@ -1,0 +1,76 @@
+"""`trivet train` and `trivet init` of pairs: both sides by their columns, groups held out, both directions measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.commands.conftest import Call
+
+from trivet.commands.train import candidates as recipes
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+
+COLOURS = ["red rot", "blue blau", "green gruen", "black schwarz", "white weiss", "brown braun", "grey silbern"]
+THINGS = ["circle kreis", "horse pferd", "tree baum", "house dach", "bird vogel", "stone fels", "cloud wolke"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """98 pairs of words that share few letters, which other pairs translate."""
+    words = [(a.split(), b.split()) for a in COLOURS for b in THINGS]
+    rows = [f"{a[0]} {b[0]}{mark},{a[1]} {b[1]}{mark}" for a, b in words for mark in ("", " small klein")]
+    path = tmp_path / "words.csv"
+    path.write_text("\n".join(["question,answer", *rows]) + "\n")
+    return path
+
+
+def test_pairs_are_trained_on_and_measured_in_both_directions(
+    run_command: Call, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})
+    code, output, _ = run_command(
+        "train", table, "--pairs", "-o", run, "--minutes", 9, "--set=ladder.rungs=['encoder', 'head']"
+    )
+    assert code == 0
+    assert "test-reversed" in output
+    record = json.loads((run / "record.json").read_text())
+    assert list(record["evaluation"]) == ["test", "test-reversed"]
+    assert record["settings"]["data"]["name"] == "pairs"
+    ladder = json.loads((run / "ladder.json").read_text())
+    head = next(each for each in ladder["candidates"] if each["rung"] == "head")
+    assert head["against"] == "character n-grams"
+    assert head["low"] > 0
+    assert ladder["result"] == head["name"]
+
+
+def test_the_settings_of_pairs(run_command: Call, table: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "pairs.toml"
+    code, output, _ = run_command("init", table, "--pairs", "-o", settings)
+    assert code == 0
+    assert "pair: 98 groups of 2 items." in output
+    assert 'split = "groups"' in settings.read_text()
+    assert run_command("init", table, "--left", "answer", "--right", "question", "-o", settings, "--force")[0] == 0
+    assert 'left = "answer"' in settings.read_text()
+
+
+def test_a_folder_of_beir_is_known_by_its_files(run_command: Call, table: Path, tmp_path: Path) -> None:
+    folder, settings = tmp_path / "beir", tmp_path / "x.toml"
+    assert run_command("data", "export-beir", table, "-o", folder)[0] == 0
+    code, output, _ = run_command("init", folder, "-o", settings)
+    assert code == 0
+    assert "196 texts in" in output
+    assert 'name = "pairs"' in settings.read_text()
+    assert 'split = "groups"' in settings.read_text()  # all of it is "test"
+
+
+def test_tables_that_may_be_pairs_ask(run_command: Call, table: Path, tmp_path: Path) -> None:
+    code, _, error = run_command("init", table, "-o", tmp_path / "x.toml")
+    assert code == 2
+    assert "or train on 'question' and 'answer' as pairs with --pairs." in error
+    code, _, error = run_command("init", table, "--pairs", "--labels", "answer", "-o", tmp_path / "x.toml")
+    assert code == 2
+    assert "leave --labels out" in error
