@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import combinations
 from statistics import fmean
 
@@ -10,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import trivet
 from trivet.collapse.batch_measures import (
     NEIGHBOR_MEASURES,
     SUM_MEASURES,
     batch_sums,
     pair_distances,
+    related_pairs,
     sum_measures,
 )
 from trivet.collapse.monitor_buffer import CheckValues, MonitorBuffer
@@ -80,6 +83,79 @@ def test_running_measures_equal_the_loops(seed: int, rows: int, monkeypatch: pyt
     points, labels, fine = batch(seed)
     found = running(points, labels, fine)
     assert found == pytest.approx(definition(points.tolist(), labels.tolist(), fine.tolist()), rel=1e-4)
+
+
+GRADES = torch.randint(0, 4, (24, 24), generator=torch.Generator().manual_seed(0))
+LISTS = [
+    [tag for tag in "abcdef" if torch.rand(1, generator=torch.Generator().manual_seed(97 * item + ord(tag))) < 0.3]
+    for item in range(24)
+]
+Rule = Callable[[int, int], int]
+RELATED: dict[str, tuple[trivet.Relation, Rule]] = {  # a rule gives 1 for positives, 0 for negatives and -1 for neither
+    "tags, any": (trivet.Tags(LISTS), lambda a, b: int(bool({*LISTS[a]} & {*LISTS[b]}))),
+    "tags, all": (
+        trivet.Tags(LISTS, "all"),
+        lambda a, b: 1 if LISTS[a] and LISTS[a] == LISTS[b] else -int(bool({*LISTS[a]} & {*LISTS[b]})),
+    ),
+    "pairs": (trivet.Pairs(12, 12), lambda a, b: -1 if (a < 12) == (b < 12) else int(abs(a - b) == 12)),
+    "grades": (
+        trivet.Grades(GRADES + GRADES.T, positive=5, negative=2),
+        lambda a, b: 1 if GRADES[a, b] + GRADES[b, a] >= 5 else -1 if GRADES[a, b] + GRADES[b, a] >= 2 else 0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_measures_of_a_relation_equal_the_loops(name: str) -> None:
+    relation, rule = RELATED[name]
+    rows = batch(1)[0]
+    points = rows.tolist()
+    ends = [(i, j) for i in range(24) for j in range(24) if i != j]
+
+    def lengths(of: int) -> list[float]:
+        return [math.dist(points[i], points[j]) for i, j in ends if rule(i, j) == of]
+
+    found = running(rows, related_pairs(relation)[1])
+    expected = {"within": root_mean_square(lengths(1)), "between": root_mean_square(lengths(0)), "fine_index": math.nan}
+    assert expected["within"] != expected["between"]
+    alone = running(rows)
+    assert found == pytest.approx(alone | expected, rel=1e-4, nan_ok=True)
+    values: dict[str, list[float]] = {"recall": [], "hard": [], "s_ap": [], "s_an": []}
+    for a, x in enumerate(points):
+        positives = [i for i in range(24) if i != a and rule(a, i) == 1]
+        negatives = [i for i in range(24) if i != a and rule(a, i) == 0]
+        if not positives or not negatives:
+            continue
+        near, negative = (min(some, key=lambda i: math.dist(x, points[i])) for some in (positives, negatives))
+        values["recall"].append(math.dist(x, points[near]) < math.dist(x, points[negative]))
+        values["hard"].append(max(math.dist(x, points[i]) for i in positives) > math.dist(x, points[negative]))
+        for key, other in (("s_ap", near), ("s_an", negative)):
+            product = sum(u * v for u, v in zip(x, points[other], strict=True))
+            values[key].append(product / (math.hypot(*x) * math.hypot(*points[other])))
+    assert values["recall"]
+    means = {key: fmean(of) for key, of in values.items()}
+    measures = compared(rows, related_pairs(relation)[1])
+    assert {key: measures[key] for key in means} == pytest.approx(means, abs=1e-5)
+    assert math.isnan(measures["fine_recall"])
+
+
+def test_classes_as_a_relation_measure_the_same() -> None:
+    rows, labels, _ = batch(2)
+    matrix = related_pairs(trivet.Classes(labels))[1]
+    assert running(rows, matrix) == pytest.approx(running(rows, labels), rel=1e-6, nan_ok=True)
+    assert compared(rows, matrix) == pytest.approx(compared(rows, labels), rel=1e-6, nan_ok=True)
+
+
+def test_of_a_large_batch_anchors_and_their_positives_are_measured() -> None:
+    relation = trivet.Pairs(600, 600)
+    rows, matrix = related_pairs(relation)
+    assert len(rows) <= 256
+    assert int((matrix == 1).sum()) - len(rows) >= 128  # each anchor has its partner
+    codes = [
+        [1 if a == b or abs(a - b) == 600 else -1 if (a < 600) == (b < 600) else 0 for b in rows.tolist()]
+        for a in rows.tolist()
+    ]
+    assert matrix.tolist() == codes
 
 
 @WAYS

@@ -165,6 +165,7 @@ BAD: list[tuple[str, Any, Any, str]] = [
     ("no matrix", torch.ones(4), torch.zeros(4, dtype=torch.int64), r"shape \(N, d\): got \(4,\)"),
     ("integers", torch.ones(4, 2, dtype=torch.int64), torch.zeros(4, dtype=torch.int64), "floating point"),
     ("other labels", torch.ones(4, 2), torch.zeros(3, dtype=torch.int64), r"got \(3,\) for 4 embeddings"),
+    ("another relation", torch.ones(4, 2), trivet.Pairs(3, 3), "got 6 for 4 embeddings"),
     ("no tensor", None, None, "got NoneType"),
 ]
 
@@ -335,3 +336,64 @@ def test_advice_leaves_out_what_is_so_already(options: dict[str, Any] | None, se
     add_probe, *changes = event.changes
     assert "probe" in add_probe
     assert changes[1].startswith(second)
+
+
+def of_tags(seed: int) -> trivet.Tags:
+    """32 items with one or two of eight tags."""
+    draws = torch.randint(8, (32, 2), generator=torch.Generator().manual_seed(seed))
+    return trivet.Tags(torch.zeros(32, 8, dtype=torch.int64).scatter(1, draws, 1))
+
+
+@pytest.mark.parametrize("relation", [of_tags(0), trivet.Pairs(16, 16), trivet.Guided(of_tags(0), points())])
+def test_batches_of_a_relation_are_watched_without_a_word(relation: trivet.Relation) -> None:
+    """Healthy ones bring nothing; those that shrink an event in the words of a relation."""
+    together = (relation.positive(relation.items, relation.items) | torch.eye(32, dtype=torch.bool)).double()
+    middle = points(1, 8).double()
+    healthy, monitor = CollapseMonitor(), CollapseMonitor()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(60):
+            drawn = points(step).double()
+            healthy.update((drawn + step / 20 * (together @ middle)).float(), relation, 0.1)
+            monitor.update(drawn * 0.8**step + 1, relation, 0.1)
+    assert healthy.events == []
+    assert all(
+        math.isfinite(value) for name in ("within", "between", "recall", "hard") for value in healthy.series[name]
+    )
+    assert healthy.series["recall"][-1] > 0.9
+    (event,) = monitor.events
+    assert event.kind == "network-collapse"
+    assert "positives" in event.rule
+    assert "class" not in event.rule
+
+
+def test_a_resumed_monitor_of_a_relation_goes_on_exactly() -> None:
+    def made(monitor: CollapseMonitor, steps: range) -> CollapseMonitor:
+        for step in steps:
+            monitor.update(points(step) * 0.8**step + 1, of_tags(step), 0.1)
+        return monitor
+
+    whole = made(CollapseMonitor(), range(40))
+    first = made(CollapseMonitor(), range(17))
+    resumed = CollapseMonitor()
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert made(resumed, range(17, 40)).as_json() == whole.as_json()
+
+
+def test_a_loss_by_tags_is_watched() -> None:
+    monitor, loss = CollapseMonitor(), trivet.ContrastiveLoss(margin=1.0)
+    monitor.watch(loss)
+    for step in range(12):
+        loss(points(step).requires_grad_(), of_tags(step))
+    assert len(monitor.series["step"]) == 10
+    assert math.isfinite(monitor.series["within"][-1])
+
+
+def test_a_large_batch_of_a_relation_is_finite_or_not_as_a_whole() -> None:
+    pairs, monitor = trivet.Pairs(400, 400), CollapseMonitor()
+    rows = torch.randn(800, 4, generator=torch.Generator().manual_seed(0))
+    monitor.update(rows, pairs, 0.1)
+    assert monitor.events == []
+    rows[1] = math.nan  # none of those that are measured
+    monitor.update(rows, pairs, 0.1)
+    assert [event.kind for event in monitor.events] == ["not-finite"]

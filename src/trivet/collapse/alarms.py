@@ -98,6 +98,7 @@ class Judge:
         updates: so far.
         probing: what the probe showed.
         fault: what the probe failed with, and at which step: it is not asked again.
+        related: whether the labels of the last batch were another relation than classes.
         first_weights: those of the network as the run began, for the advice; None if it is not known.
     """
 
@@ -113,6 +114,7 @@ class Judge:
         self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
         self.fault: str | None = None
+        self.related = False
         self.first_weights: FirstWeights | None = None
         self.forget()
 
@@ -256,13 +258,13 @@ class Judge:
         evidence = features(self.series)
         assert evidence is not None
         evidence = self._now("relative_spread") | evidence
+        positives, negatives, _ = pair_words(related=self.related)
         self._report(
             "network-collapse",
             evidence,
             f"risk of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
             f"consecutive checks: items are {evidence['relative_spread']:.2g} times as far from their centre as "
-            f"from 0, and items of the same class {evidence['within_between']:.2f} times as far apart as items "
-            "of different classes",
+            f"from 0, and {positives} {evidence['within_between']:.2f} times as far apart as {negatives}",
             (ADD_PROBE, *network_advice(self._strategy, self.motion)[1][:2]),
             suspected=True,
         )
@@ -378,11 +380,12 @@ class Judge:
             return
         if not recall < THRESHOLDS["learned"].value:
             return
+        _, _, nearest = pair_words(related=self.related)
         self._report(
             "dead-sampler",
             {"active": recent[-1], "recall": recall},
             f"under {100 * THRESHOLDS['active'].value:.0f} % of the terms had a gradient at the last {checks} checks, "
-            f"although the nearest item has the same class for only {100 * recall:.1f} %",
+            f"although {nearest} for only {100 * recall:.1f} %",
             ("Use harder negatives, or a larger margin.", "Use all positives and negatives of a batch."),
             healthy=int(([0.0] + self.series["step"])[-checks - 1]),
         )
@@ -409,6 +412,13 @@ class Judge:
 
     def _reported(self, *kinds: EventKind) -> bool:
         return any(event.kind in kinds for event in self.events)
+
+
+def pair_words(*, related: bool) -> tuple[str, str, str]:
+    """Words for pairs that belong together, those that do not, and a nearest item that does."""
+    if related:
+        return "positives", "negatives", "the nearest item is a positive"
+    return "items of the same class", "items of different classes", "the nearest item has the same class"
 
 
 def _evidence(now: ProbeResult, other: ProbeResult) -> dict[str, float]:

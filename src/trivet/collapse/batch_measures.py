@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trivet.mining.relations import Relation
+
 MOST = 256  # rows of a batch of which distances are compared
 PAIRED = 128  # rows up to which all distances cost no more than the sums of the classes
 
@@ -33,19 +35,44 @@ class PairDistances(NamedTuple):
     norms: Tensor  # `(B, N)` of the points
     products: Tensor  # `(B, N, N)` scalar products of the centred rows
     squared: Tensor  # `(B, N, N)` squared distances, >= 0 and 0 on the diagonal
-    alike: list[Tensor]  # `(B, N, N)` pairs of one class, and perhaps of one fine class in it, an item with itself too
+    alike: list[Tensor]  # `(B, N, N)` positives, and perhaps those of one fine class, an item with itself too
+    unlike: Tensor | None  # `(B, N, N)` negatives; None where these are all others
+
+
+def related_pairs(relation: Relation) -> tuple[Tensor, Tensor]:
+    """Rows `(n,)` of a batch to measure, and which of them belong together, `(n, n)` int8: 1, 0, or -1 for ignored.
+
+    All rows of a small batch; of a large one some anchors, evenly, and a positive of each.
+    """
+    count, items = len(relation), relation.items
+    rows = torch.arange(count, device=items.device)
+    if count > MOST:
+        anchors = torch.linspace(0, count - 1, MOST // 2, device=items.device).long()
+        others = relation.positive(items[anchors], items) & (rows != anchors[:, None])
+        rows = torch.cat([anchors, others.int().argmax(dim=1)[others.any(dim=1)]]).unique()  # type: ignore[no-untyped-call]
+    positive, neutral = relation.compared(items[rows], items[rows])
+    positive = positive | torch.eye(len(rows), dtype=torch.bool, device=items.device)
+    return rows, positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
 
 
 def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:
-    """All pairs of batches `(B, N, d)` float32 with labels and perhaps fine classes `(B, N)` integer."""
+    """All pairs of batches `(B, N, d)` float32.
+
+    Args:
+        levels: labels and perhaps fine classes `(B, N)` integer, or `(B, N, N)` as of `related_pairs`.
+    """
     centred = _centred(points)
     products = centred @ centred.mT
     squares = products.diagonal(dim1=1, dim2=2)  # of these products, so that an item is at 0 from itself
     squared = torch.sub(squares[:, :, None] + squares[:, None], products, alpha=2).clamp_min_(0)
-    alike = [classes[:, :, None] == classes[:, None] for classes in levels]
-    if len(alike) > 1:
-        alike[1] = alike[1] & alike[0]
-    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, alike)
+    unlike = None
+    if levels[0].ndim == 3:
+        alike, unlike = [levels[0] == 1], levels[0] == 0
+    else:
+        alike = [classes[:, :, None] == classes[:, None] for classes in levels]
+        if len(alike) > 1:
+            alike[1] = alike[1] & alike[0]
+    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, alike, unlike)
 
 
 def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = None) -> list[Tensor]:
@@ -58,19 +85,23 @@ def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = No
     Args:
         points: `(B, N, d)` float32, N >= 2.
         levels: `(B, N)` integer: labels, and perhaps classes inside the classes.
-        pairs: of these batches, if known.
+        pairs: of these batches, if known; needed for another relation than classes.
 
     Returns:
         Each `(B,)`: the sum of the squared norms; the median norm, of an even number the lower of the middle two, and
         the largest; the sum of the squared distances over ordered pairs; and, for each level, this sum over pairs of
-        one class, and how many these are with those of an item with itself.
+        one class, and how many these are with those of an item with itself. For another relation than classes this is
+        of positives, then NaN twice, then of ignored pairs.
     """
     norms = torch.linalg.vector_norm(points, dim=2) if pairs is None else pairs.norms
     ordered = norms.sort(dim=1).values
     count = norms.shape[1]
     if pairs is not None:
         everything = pairs.squared.sum(dim=(1, 2))
-        sums = [(pairs.squared.where(alike, 0).sum(dim=(1, 2)), alike.sum(dim=(1, 2))) for alike in pairs.alike]
+        sums = [_selected(pairs.squared, alike) for alike in pairs.alike]
+        if pairs.unlike is not None:
+            unknown = torch.full_like(everything, torch.nan)
+            sums += [(unknown, unknown), _selected(pairs.squared, ~(pairs.alike[0] | pairs.unlike))]
     else:
         centred = _centred(points)
         everything = 2 * count * centred.square().sum(dim=(1, 2))
@@ -90,20 +121,25 @@ def sum_measures(
     pairs: float = 0,
     fine_inside: float | None = None,
     fine_pairs: float = 0,
+    ignored: float = 0,
+    ignored_pairs: float = 0,
 ) -> list[float]:
     """The measures of a batch of `count` items, named by `SUM_MEASURES`, from its `batch_sums`; NaN if not defined.
 
     Lengths are root mean squares over pairs of items: mean_distance of all pairs; relative_spread, the deviation from
-    the centre over the norm, in [0, 1]; within and between, of pairs of one class and of two; fine_index, how far apart
-    the centres of fine classes inside a class are, over the same of classes, both without what the spread of a few
-    items adds; norm; norm_tail, the largest over the median.
+    the centre over the norm, in [0, 1]; within and between, of positives and of negatives, which are pairs of one class
+    and of two; fine_index, how far apart the centres of fine classes inside a class are, over the same of classes, both
+    without what the spread of a few items adds; norm; norm_tail, the largest over the median.
     """
     all_pairs = count * (count - 1)
     share = _ratio(everything / (2 * count), squares)
     within = between = index = math.nan
     if inside is not None:
         pairs -= count
-        inner, outer = _ratio(inside, pairs), _ratio(_nonnegative(everything - inside), all_pairs - pairs)
+        inner, outer = (
+            _ratio(inside, pairs),
+            _ratio(_nonnegative(everything - inside - ignored), all_pairs - pairs - ignored_pairs),
+        )
         within, between = math.sqrt(inner), math.sqrt(outer)
         if fine_inside is not None and outer > inner:
             fine_pairs -= count
@@ -119,7 +155,8 @@ def neighbor_stats(pairs: PairDistances) -> list[Tensor]:
     """Gather the arguments of `neighbor_measures` of the last of some batches, on its device."""
     squared, alike = pairs.squared[-1], [pairs_of_level[-1] for pairs_of_level in pairs.alike]
     same = alike[0]
-    sides = torch.stack([same, same.logical_not()])
+    unlike = same.logical_not() if pairs.unlike is None else pairs.unlike[-1]
+    sides = torch.stack([same, unlike])
     sides[0].fill_diagonal_(False)
     nearest = squared.where(sides, torch.inf).min(dim=2)
     points, (count, width) = pairs.points[-1], pairs.points.shape[1:]
@@ -131,7 +168,7 @@ def neighbor_stats(pairs: PairDistances) -> list[Tensor]:
         (points[nearest.indices] * points).sum(dim=2),
         squared.where(same, 0).amax(dim=1),
         _eigenvalues(products.double()),
-        same.sum(dim=1),
+        same.sum(dim=1) if pairs.unlike is None else same.sum(dim=1).where(unlike.any(dim=1), count),
         *chain(*((deep.sum(dim=1), deep.gather(1, nearest.indices[0][:, None])[:, 0]) for deep in alike[1:])),
     ]
 
@@ -149,11 +186,12 @@ def neighbor_measures(
 ) -> list[float]:
     """The measures named by `NEIGHBOR_MEASURES`; NaN where one is not defined.
 
-    recall, the share of items whose nearest other item is of their class; fine_recall, the share whose nearest positive
-    is of their fine class, of those that have one of another fine class too, and fine_items, how many these are; hard,
-    the share whose farthest positive is farther than their nearest negative; s_ap and s_an, the mean cosine similarity
-    to the nearest positive and to the nearest negative; effective_rank, exp of the entropy of the normalised singular
-    values of the centred rows, in [1, d]. Items without a positive or a negative are left out.
+    recall, the share of items whose nearest other item is of their class, or is a positive where ignored ones are left
+    out; fine_recall, the share whose nearest positive is of their fine class, of those that have one of another fine
+    class too, and fine_items, how many these are; hard, the share whose farthest positive is farther than their nearest
+    negative; s_ap and s_an, the mean cosine similarity to the nearest positive and to the nearest negative;
+    effective_rank, exp of the entropy of the normalised singular values of the centred rows, in [1, d]. Items without a
+    positive or a negative are left out.
 
     Args:
         norms: of the N items.
@@ -162,7 +200,7 @@ def neighbor_measures(
         farthest: squared distance to the farthest positive; 0 without one.
         eigenvalues: of the products of the centred rows, or of columns where these are fewer; one NaN where a row is
             not finite.
-        sizes, fine_sizes: how many items are of its class, and of its fine class in it.
+        sizes, fine_sizes: how many items are of its class, and of its fine class in it; N without a negative.
         hits: whether the nearest positive is of its fine class.
 
     Source:
@@ -233,6 +271,11 @@ def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     squares = torch.zeros_like(rows[:, 0]).index_add_(0, number, rows.square().sum(dim=1))
     inside = 2 * (counts * squares - sums.square().sum(dim=1)).clamp_min(0)
     return inside.view(batches, count).sum(dim=1), counts.square().view(batches, count).sum(dim=1)
+
+
+def _selected(squared: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the squared distances of some pairs, and their number, of each batch `(B, N, N)`."""
+    return squared.where(chosen, 0).sum(dim=(1, 2)), chosen.sum(dim=(1, 2))
 
 
 def _nonnegative(value: float) -> float:

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from trivet.collapse.alarms import ALARMS, FIRST, SERIES, Event, EventKind, Judge
+from trivet.collapse.batch_measures import related_pairs
 from trivet.collapse.forecast import Forecast, forecast
 from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.weight_motion import FirstWeights, WeightMotion
 from trivet.losses.engine.step_stats import StepStats
+from trivet.mining.batch import Labels
+from trivet.mining.relations import Classes, Relation
 from trivet.runtime.json_numbers import json_section
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
@@ -139,7 +142,7 @@ class CollapseMonitor:
     def update(
         self,
         embeddings: Tensor | None,
-        labels: Tensor | None = None,
+        labels: Labels | None = None,
         loss: Tensor | float | None = None,
         *,
         fine: Tensor | None = None,
@@ -153,9 +156,9 @@ class CollapseMonitor:
         Args:
             embeddings: `(N, d)`, as the loss got them; no gradient is kept. None where they cannot be had, and where
                 they cannot be used: the probe is then asked by its own schedule, and judges alone.
-            labels: `(N,)` integer.
+            labels: `(N,)` integer, or a relation of N items, of which at most 256 are measured.
             loss: of this batch.
-            fine: `(N,)` integer: classes inside the classes, by which a class collapse is seen.
+            fine: `(N,)` integer: classes inside the classes, by which a class collapse is seen; not of a relation.
             active: share of the terms of the loss that are not zero, or what gives it when there is a check.
             items: those of a batch that is None, if known: over many steps they decide how often the probe is asked.
             step: optimiser steps done before this batch. Default: the updates before it.
@@ -166,6 +169,9 @@ class CollapseMonitor:
         judge = self._judge
         step = judge.updates if step is None else step
         judge.updates += 1
+        if isinstance(labels, Classes):
+            labels = labels.items
+        judge.related = isinstance(labels, Relation)
         if probe is not None:
             self.begin(probe, step=step)
         before = len(judge.events)
@@ -179,10 +185,10 @@ class CollapseMonitor:
                 assert embeddings is not None
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
-                self._buffer.add_update(None if left < MEASURED else embeddings, loss)
-                if left < MEASURED:
-                    levels = [] if labels is None else [labels] if fine is None else [labels, fine]
-                    batch = [embeddings, *levels]
+                batch = _batch(embeddings, labels, fine) if left < MEASURED else []
+                whole = bool(batch) and len(batch[0]) == len(embeddings)
+                self._buffer.add_update(None if whole else embeddings, loss)
+                if batch:
                     self._buffer.add_batch(batch)
                     if not left:
                         self._check(batch, active, step, probe)
@@ -226,9 +232,9 @@ class CollapseMonitor:
         """Update whenever `loss(embeddings, labels)` is called in training; `.remove()` the handle to end that.
 
         Args:
-            loss: any module whose first two arguments are `(N, d)` embeddings and `(N,)` labels, and that returns its
-                value. Calls without gradients, as in an evaluation, are not seen. Nor are those of a copy of the loss,
-                made by `copy` or `pickle`.
+            loss: any module whose first two arguments are `(N, d)` embeddings and `(N,)` labels, or a relation, and
+                that returns its value. Calls without gradients, as in an evaluation, are not seen. Nor are those of a
+                copy of the loss, made by `copy` or `pickle`.
             step: gives the optimiser steps done. Default: the calls so far.
             probe: see `update`.
         """
@@ -259,11 +265,11 @@ class CollapseMonitor:
         self._judge.load_state_dict(state)
         self._buffer.load_state_dict(state)
 
-    def _usable(self, embeddings: Tensor | None, labels: Tensor | None, fine: Tensor | None, step: int) -> bool:
+    def _usable(self, embeddings: Tensor | None, labels: Labels | None, fine: Tensor | None, step: int) -> bool:
         """Return whether a batch can be used; what was said of one holds for all like it."""
         kind = None
         if isinstance(embeddings, Tensor):
-            of_levels = type(labels), getattr(labels, "shape", None), type(fine), getattr(fine, "shape", None)
+            of_levels = type(labels), _shape(labels), type(fine), _shape(fine)
             kind = (embeddings.shape, embeddings.dtype, of_levels)
             if kind == self._usual:
                 return True
@@ -314,6 +320,12 @@ def _fault(embeddings: object, labels: object, fine: object) -> str | None:
         return f"embeddings must be floating point of shape (N, d): got {_shape(embeddings)}"
     if len(embeddings) < 2:
         return f"a batch must hold at least two items: got {len(embeddings)}"
+    if isinstance(labels, Relation):
+        if len(labels) != len(embeddings):
+            return f"a relation must hold the items of the batch: got {len(labels)} for {len(embeddings)} embeddings"
+        if fine is not None:
+            return f"fine must be None beside a relation, as these are classes in classes: got {_shape(fine)}"
+        labels = None
     for name, values in (("labels", labels), ("fine", fine)):
         if values is not None and (not isinstance(values, Tensor) or values.shape != embeddings.shape[:1]):
             count = len(embeddings)
@@ -322,7 +334,17 @@ def _fault(embeddings: object, labels: object, fine: object) -> str | None:
 
 
 def _shape(values: object) -> tuple[int, ...] | str:
+    if isinstance(values, Relation):
+        return (len(values),)
     return tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+
+
+def _batch(embeddings: Tensor, labels: Labels | None, fine: Tensor | None) -> MonitorBatch:
+    """What is measured of a batch."""
+    if isinstance(labels, Relation):
+        rows, related = related_pairs(labels)
+        return [embeddings[rows.to(embeddings.device)], related]
+    return [embeddings, *(level for level in (labels, fine) if level is not None)]
 
 
 class _Watcher:
@@ -339,7 +361,7 @@ class _Watcher:
     def __reduce__(self) -> tuple[type[_Watcher], tuple[()]]:
         return _Watcher, ()
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Tensor], value: Any) -> None:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> None:
         if self._monitor is None or not torch.is_grad_enabled() or not module.training:
             return
         inputs = [*args, *(kwargs[name] for name in ("embeddings", "labels") if name in kwargs)]

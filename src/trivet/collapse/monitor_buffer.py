@@ -29,7 +29,7 @@ SMALL = 2**16  # numbers of a batch up to which it is kept and measured with oth
 NORM = SUM_MEASURES.index("norm")
 
 MonitorBatch = Sequence[Tensor]
-"""Embeddings `(N, d)`, perhaps with labels, and these perhaps with fine classes, `(N,)`."""
+"""Embeddings `(N, d)`, perhaps with labels, and these perhaps with fine classes, `(N,)`; or with `related_pairs`."""
 
 
 class CheckValues(NamedTuple):
@@ -77,7 +77,7 @@ class MonitorBuffer:
             return
         with without_autocast(batch[0].device.type):  # distances need all their digits
             self._measure()
-            self._add([tensor[None] for tensor in _moved(batch)])
+            self._add([tensor[None] for tensor in _moved(batch)], paired=False)
 
     def read(self, batch: MonitorBatch) -> CheckValues:
         """Read what was kept, the last of it this batch, and forget it."""
@@ -117,16 +117,19 @@ class MonitorBuffer:
     def _measure(self) -> PairDistances | None:
         """Measure the batches that wait, at once if they are of one kind; returns the pairs of the last, if known."""
         waiting, self._waiting = self._waiting, []
-        alike = len({(len(batch), batch[0].shape, batch[0].device) for batch in waiting}) == 1
+        alike = len({(*(tensor.shape for tensor in batch), batch[0].device) for batch in waiting}) == 1
         pairs = None
         for group in [waiting] if alike else [[batch] for batch in waiting]:
             batches = [torch.stack(tensors) for tensors in zip(*group, strict=True)]
-            pairs = pair_distances(*batches) if len(batches) > 1 and batches[0].shape[1] <= PAIRED else None
-            self._add(batches, pairs)
+            pairs = self._add(batches, paired=batches[0].shape[1] <= PAIRED)
         return pairs
 
-    def _add(self, batches: MonitorBatch, pairs: PairDistances | None = None) -> None:
+    def _add(self, batches: MonitorBatch, *, paired: bool) -> PairDistances | None:
+        """Measure batches of one kind; returns their pairs, if they are wanted or are a relation's."""
+        known = len(batches) > 1 and (paired or batches[1].ndim == 3)
+        pairs = pair_distances(*batches) if known else None
         self._sums.append((batches[0].shape[1], batch_sums(*batches, pairs=pairs)))
+        return pairs
 
 
 def _moved(batch: MonitorBatch, *, copy: bool = False) -> list[Tensor]:
