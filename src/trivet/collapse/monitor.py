@@ -186,8 +186,8 @@ class CollapseMonitor:
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
                 batch = _batch(embeddings, labels, fine) if left < MEASURED else []
-                whole = bool(batch) and len(batch[0]) == len(embeddings)
-                self._buffer.add_update(None if whole else embeddings, loss)
+                all_rows = bool(batch) and len(batch[0]) == len(embeddings)
+                self._buffer.add_update(None if all_rows else embeddings, loss)
                 if batch:
                     self._buffer.add_batch(batch)
                     if not left:

@@ -126,8 +126,8 @@ class MonitorBuffer:
 
     def _add(self, batches: MonitorBatch, *, paired: bool) -> PairDistances | None:
         """Measure batches of one kind; returns their pairs, if they are wanted or are a relation's."""
-        known = len(batches) > 1 and (paired or batches[1].ndim == 3)
-        pairs = pair_distances(*batches) if known else None
+        needed = len(batches) > 1 and (paired or batches[1].ndim == 3)
+        pairs = pair_distances(*batches) if needed else None
         self._sums.append((batches[0].shape[1], batch_sums(*batches, pairs=pairs)))
         return pairs
 
