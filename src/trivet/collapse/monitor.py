@@ -340,7 +340,7 @@ def _shape(values: object) -> tuple[int, ...] | str:
 
 
 def _batch(embeddings: Tensor, labels: Labels | None, fine: Tensor | None) -> MonitorBatch:
-    """What is measured of a batch."""
+    """Embeddings and pairs of a batch, to be measured."""
     if isinstance(labels, Relation):
         rows, related = related_pairs(labels)
         return [embeddings[rows.to(embeddings.device)], related]
