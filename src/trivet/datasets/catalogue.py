@@ -81,7 +81,7 @@ def load_file(
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
     """
-    if isinstance(config, texts.TextsConfig):
+    if config.item_kind == "texts":
         return texts.texts_like(config, path, tokenize)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path, choice)
@@ -111,8 +111,8 @@ def load(
     entry = DATA_SETS.entry(config.name)
     if tokenize is None:
         splits = entry.load(config, find_root(data_root), progress)
-    elif entry.load_tokens is not None:
-        splits = entry.load_tokens(config, tokenize)
+    elif entry.unencoded is not None:
+        splits = texts.with_tokens(*entry.unencoded(config), tokenize)
     else:
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
     of_texts = config.item_kind == "texts"

@@ -44,7 +44,7 @@ class DatasetEntry(NamedTuple):
         counts: version -> subset -> images and classes as they were published, where these are checked; the version ""
             is the only one, the subset "" the whole set.
         files: the files it needs, in a folder of its name.
-        load_tokens: settings and what makes tokens -> the data of a network that reads texts; None without texts.
+        unencoded: settings -> the data of texts before they are encoded, vectors `(M, 0)`, and the M texts; else None.
         fetch: downloads into a folder and returns where the files lie; None where Trivet cannot.
     """
 
@@ -56,7 +56,7 @@ class DatasetEntry(NamedTuple):
     folders: tuple[str, ...] = ()
     counts: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType({})
     files: tuple[str, ...] = ()
-    load_tokens: Callable[[Any, Any], Splits] | None = None
+    unencoded: Callable[[Any], tuple[Splits, list[str]]] | None = None
     fetch: Callable[[Path], Path] | None = None
 
 

@@ -17,14 +17,14 @@ from trivet.datasets.config import DataConfig, DatasetEntry
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import TRAIN
-from trivet.datasets.texts import with_ngrams, with_tokens
+from trivet.datasets.texts import with_ngrams
 from trivet.datasets.vectors import VectorInputs
 from trivet.io.beir import is_beir, read_beir
 from trivet.io.pair_table import PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
+from trivet.io.read_embeddings import TEXT
 from trivet.mining.pairs import Pairs
 from trivet.mining.relations import signature_of
-from trivet.models import Tokenize
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.text import counted
 
@@ -66,6 +66,11 @@ class PairsConfig(DataConfig):
     @property
     def label_levels(self) -> tuple[str, ...]:
         return (LEVEL,)
+
+    @property
+    def text_column(self) -> str:
+        """The column of the contents of both sides."""
+        return TEXT
 
 
 class JudgedPairs(Pairs):
@@ -131,15 +136,10 @@ def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress |
     Raises:
         ValueError: if the file is broken, sides or scores are not clear, or the pairs cannot be split.
     """
-    return with_ngrams(*_unencoded(config))
+    return with_ngrams(*unencoded(config))
 
 
-def load_pair_tokens(config: PairsConfig, tokenize: Tokenize) -> Splits:
-    """As `load_pairs`, but with the texts as the tokens that a network takes."""
-    return with_tokens(*_unencoded(config), tokenize)
-
-
-def _unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
+def unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     """The splits, whose vectors have no numbers yet, and the contents of both sides."""
     table = read_pair_table(config)
     texts = [*table.left.contents, *table.right.contents]
@@ -227,7 +227,7 @@ def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dat
         {LEVEL: relation.groups},
         {LEVEL: tuple(ids[row] for row in first.tolist())},
         ids,
-        columns={"text": tuple(texts), "side": side},
+        columns={TEXT: tuple(texts), "side": side},
         relations={LEVEL: relation},
         numbers={LEVEL: np.arange(count)},
     )
@@ -315,5 +315,5 @@ ENTRY = DatasetEntry(
     PairsConfig,
     load_pairs,
     description="pairs of texts, such as queries and documents",
-    load_tokens=load_pair_tokens,
+    unencoded=unencoded,
 )

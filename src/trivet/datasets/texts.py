@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from trivet.datasets.config import DatasetEntry
+from trivet.datasets.config import DATA_SETS, DataConfig, DatasetEntry
 from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
@@ -84,16 +84,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
     Raises:
         ValueError: if the file is broken, a row has no text or label, or the split cannot be.
     """
-    return with_ngrams(*_unencoded(config))
-
-
-def load_tokens(config: TextsConfig, tokenize: Tokenize) -> Splits:
-    """As `load_texts`, but with the texts as the tokens that a network takes.
-
-    Raises:
-        ValueError: as `load_texts`.
-    """
-    return with_tokens(*_unencoded(config), tokenize)
+    return with_ngrams(*unencoded(config))
 
 
 def with_ngrams(splits: Splits, texts: Sequence[str]) -> Splits:
@@ -128,7 +119,7 @@ def _with_inputs(splits: Splits, change: Callable[[VectorInputs], Inputs]) -> Sp
     return replace(splits, train=changed(splits.train), evaluation=evaluation)
 
 
-def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None) -> Dataset:
+def texts_like(config: DataConfig, path: Path, tokenize: Tokenize | None = None) -> Dataset:
     """The texts of another file as a run on `config` takes them, with what the other columns say.
 
     Args:
@@ -138,7 +129,8 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
     Raises:
         ValueError: as `load_texts`; for n-grams also if the texts of the run cannot be read any more.
     """
-    read = partial(read_texts, path, text=config.text, others=True, remedy=f"call that of its texts {config.text!r}")
+    text = config.text_column or TEXT
+    read = partial(read_texts, path, text=text, others=True, remedy=f"call that of its texts {text!r}")
     try:
         table = read()
     except ValueError:  # a column that nobody named may be at fault
@@ -146,18 +138,20 @@ def texts_like(config: TextsConfig, path: Path, tokenize: Tokenize | None = None
     texts = list(table.texts or ())
     if tokenize is None:
         table = replace(table, embeddings=vectors_of(config, texts))
-    items = dataset_of(table, path, text=config.text, labelled=False)
+    items = dataset_of(table, path, text=text, labelled=False)
     rows = np.arange(len(texts))
     return items if tokenize is None else replace(items, inputs=TextInputs(texts, tokenize(texts), rows, rows))
 
 
-def vectors_of(config: TextsConfig, texts: Sequence[str]) -> np.ndarray:
+def vectors_of(config: DataConfig, texts: Sequence[str]) -> np.ndarray:
     """The vectors `(N, d)` of other texts, as a run on `config` takes them.
 
     Raises:
         ValueError: as `texts_like`.
     """
-    return _ngrams_of(_trained(_unencoded(config)[0]))(texts)
+    unencoded_data = DATA_SETS.entry(config.name).unencoded
+    assert unencoded_data is not None, config.name
+    return _ngrams_of(_trained(unencoded_data(config)[0]))(texts)
 
 
 @lru_cache(maxsize=1)  # a command may read a file several times
@@ -170,7 +164,7 @@ def _trained(splits: Splits) -> tuple[str, ...]:
     return tuple(str(splits.train.show(i)) for i in range(len(splits.train)))
 
 
-def _unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
+def unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:
     """The split texts, whose vectors have no numbers yet, and the texts of all rows."""
     table = read_texts(
         config.path,
@@ -190,5 +184,5 @@ ENTRY = DatasetEntry(
     TextsConfig,
     load_texts,
     description="texts with labels: csv, parquet, JSON lines",
-    load_tokens=load_tokens,
+    unencoded=unencoded,
 )

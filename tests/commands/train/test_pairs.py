@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tests.commands.conftest import Call
 
@@ -45,6 +47,12 @@ def test_pairs_are_trained_on_and_measured_in_both_directions(
     assert head["against"] == "character n-grams"
     assert head["low"] > 0
     assert ladder["result"] == head["name"]
+
+    texts, vectors = tmp_path / "texts.csv", tmp_path / "vectors.parquet"
+    texts.write_text("text\nred horse\nrot pferd\nblau baum\n")
+    assert run_command("embed", run, texts, "-o", vectors)[0] == 0
+    left, right, other = pq.read_table(vectors)["embedding"].to_pylist()
+    assert np.dot(left, right) > 0.5 > np.dot(left, other)
 
 
 def test_the_settings_of_pairs(run_command: Call, table: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.commands.index.record import IndexAbout, TextExample
-from trivet.datasets.texts import TextsConfig, vectors_of
+from trivet.datasets.texts import vectors_of
 from trivet.io.embedding_table import Vectors
 from trivet.knn.index import Index
 from trivet.models import TextNetworkConfig
@@ -68,7 +68,7 @@ def _embedded(texts: Sequence[str], about: IndexAbout, run: RunFolder | None) ->
     if run is not None and config is not None:
         if isinstance(config.model, TextNetworkConfig):
             return trained_model(run).embed(texts)
-        if isinstance(config.data, TextsConfig):
+        if config.data.item_kind == "texts":
             return trained_model(run).embed(vectors_of(config.data, texts))
     if about.text_model is None:
         raise ValueError(
