@@ -34,12 +34,12 @@ class CandidateRecord(Record):
 class ConfirmedRecord(Record):
     """A candidate beside its encoder, on held-out items that did not choose it.
 
-    `low` and `high` are the 90 % interval of the difference of MAP@R, over classes; `passed` says that MAP@R is not
-    lower, nor recall@1 beyond doubt.
+    `classes` is None of items with tags. `low` and `high` are the 90 % interval of the difference of MAP@R, over
+    classes; `passed` says that MAP@R is not lower, nor recall@1 beyond doubt.
     """
 
     items: int
-    classes: int
+    classes: int | None = None
     encoder: str
     recall: Number = Field(alias="recall@1")
     encoder_recall: Number

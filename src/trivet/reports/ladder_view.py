@@ -29,7 +29,11 @@ def ladder_sentence(record: RunRecord) -> str | None:
         return None
     counts, result = record.data.train, result_of(ladder)
     classes = 0 if counts is None else counts.classes.get(record.level, 0)
-    items = "Your items" if counts is None else f"{number(counts.items)} items of {counted(classes, 'class')}"
+    items = (
+        "Your items"
+        if counts is None
+        else f"{number(counts.items)} items of {counted(classes, record.data.unit(record.level))}"
+    )
     tried = [each for each in ladder.candidates if each.recall is not None]
     if result.rung == "encoder" and len(tried) < 2:
         text = f"{items}: the result is {result.name}, unchanged"
@@ -67,7 +71,8 @@ def ladder_caption(ladder: LadderRecord) -> str:
     if ladder.items is None:
         return "Candidates"
     what = "classes held out of training" if ladder.folds_of == "classes" else "classes, of items held out of training"
-    return f"Compared on {number(ladder.items)} items of {number(ladder.classes)} {what}; in per cent"
+    of = f"of {number(ladder.classes)} {what}" if ladder.classes is not None else "held out of training"
+    return f"Compared on {number(ladder.items)} items {of}; in per cent"
 
 
 def ladder_rows(ladder: LadderRecord) -> list[CandidateRow]:
@@ -91,9 +96,10 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
     notes = [ladder.reason] if ladder.reason else []
     if (confirmed := ladder.confirmed) is not None:
         says = "confirms" if confirmed.passed else "does not confirm"
+        classes = "" if confirmed.classes is None else f", {counted(confirmed.classes, 'class')}"
         notes.append(
-            f"The other half of what was held out ({counted(confirmed.items, 'item')}, "
-            f"{counted(confirmed.classes, 'class')}), which chose nothing, {says} {ladder.best}: "
+            f"The other half of what was held out ({counted(confirmed.items, 'item')}{classes}), which chose nothing, "
+            f"{says} {ladder.best}: "
             f"{_measures(confirmed)}."
         )
     if (new := ladder.new_classes) is not None:

@@ -63,7 +63,7 @@ class CoverageRecord(Record):
 
 
 class RunData(Record):
-    """The data that were trained and evaluated on."""
+    """The data that were trained and evaluated on; level -> what an item has there, where that is no class: "tag"."""
 
     train: Counts | None = None
     evaluation: dict[str, Counts] = {}
@@ -71,6 +71,11 @@ class RunData(Record):
     noise: InjectedNoise | None = None
     decisions: dict[str, int] | None = None
     coverage: CoverageRecord | None = None
+    units: dict[str, str] = {}
+
+    def unit(self, level: str) -> str:
+        """The noun for what an item has at a level: "class", or "tag" of several."""
+        return self.units.get(level, "class")
 
 
 class Curves(Record):

@@ -227,6 +227,7 @@ def first_record(
             skipped=[SkippedRecord(id=skip.id, reason=skip.reason) for skip in splits.train.skipped],
             noise=None if noise is None else InjectedNoise.read(noise),
             decisions=None if splits.decisions is None else dict(splits.decisions),
+            units={level: "tag" for level in splits.train.labels if splits.train.has_tags(level)},
         ),
         warnings=[*splits.warnings, *warnings],
     ).stamped(command)
@@ -248,6 +249,6 @@ def environment() -> dict[str, str | int | None]:
 def _counts(dataset: Dataset) -> Counts:
     return Counts(
         items=len(dataset),
-        classes={level: len(np.unique(labels)) for level, labels in dataset.labels.items()},
+        classes={level: len(dataset.classes(level)) for level in dataset.labels},
         protocol=None if dataset.protocol is None else ProtocolCounts.read(dataset.protocol.counts()),
     )

@@ -11,9 +11,9 @@ from trivet.commands.train.outcome import evaluated_rows
 from trivet.reports.items import is_number
 from trivet.reports.measures import between, finite, named
 from trivet.reports.page import MISSING, percent
-from trivet.reports.run_record import Counts, RunRecord
+from trivet.reports.run_record import Counts, RunData, RunRecord
 from trivet.runtime.terminal import printable
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, noun
 
 MEASURES = ("recall@1", "map@r", "r-precision", "nmi", "nmi+")
 SETTINGS = {  # what of the settings a reader needs first
@@ -66,11 +66,15 @@ def _data(record: RunRecord) -> str:
     name = escaped(_short(record.settings.get("data", {}).get("name", "unknown data")))
     lines = [f"## Trained on\n\n{name}, labelled by {escaped(level)}."]
     if data.train is not None:
-        lines.append(f"- For training: {_count(data.train)}.")
+        lines.append(f"- For training: {_count(data.train, data)}.")
     for split, counts in data.evaluation.items():
         trained = counts.trained_classes.get(level)
-        known = "" if trained is None else f"; {trained or 'none'} of these classes {_were(trained)} trained on"
-        lines.append(f"- {escaped(split)}, held out: {_count(counts)}{known}.")
+        known = (
+            ""
+            if trained is None
+            else f"; {trained or 'none'} of these {noun(2, data.unit(level))} {_were(trained)} trained on"
+        )
+        lines.append(f"- {escaped(split)}, held out: {_count(counts, data)}{known}.")
     return lines[0] + "\n\n" + "\n".join(lines[1:])
 
 
@@ -78,11 +82,11 @@ def _were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _count(counts: Counts) -> str:
+def _count(counts: Counts, data: RunData) -> str:
     items = MISSING if counts.items is None else counted(counts.items, "item")
     several = len(counts.classes) > 1
     classes = [
-        counted(count, "class") + (f" by {escaped(level)}" if several else "")
+        counted(count, data.unit(level)) + (f" by {escaped(level)}" if several else "")
         for level, count in counts.classes.items()
     ]
     return ", ".join([items, *classes])
@@ -163,13 +167,14 @@ def _limits(record: RunRecord) -> str:
     if main is not None:
         split, counts = main
         trained, classes = counts.trained_classes.get(record.level), counts.classes.get(record.level)
+        units = noun(2, record.data.unit(record.level))
         if trained == 0:
             lines.append(
-                f"The classes of {escaped(split)} were never trained on: its measures are for unknown classes."
+                f"The {units} of {escaped(split)} were never trained on: its measures are for unknown {units}."
             )
         elif trained is not None and trained == classes:
             lines.append(
-                f"All classes of {escaped(split)} were trained on: how it does on classes never seen is not known."
+                f"All {units} of {escaped(split)} were trained on: how it does on {units} never seen is not known."
             )
     else:
         lines.append("Nothing was held out: how it does on other items is not known.")

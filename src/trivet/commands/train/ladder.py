@@ -330,7 +330,7 @@ class Ladder:
         self._scores[candidate.name] = scores
         _write_scores(candidate_file(self._folder, candidate.name, "npz"), scores)
         chosen = _half(scores, 0)
-        self.record.items, self.record.classes = len(chosen.values), len(np.unique(chosen.classes))
+        self.record.items, self.record.classes = len(chosen.values), self._num_classes(chosen)
         record.map_at_r, record.recall = map(float, chosen.values.mean(axis=0))
         highest = max((each.map_at_r or 0.0 for each in self.record.candidates if each.better), default=-1.0)
         record.better = record.map_at_r > highest
@@ -396,13 +396,22 @@ class Ladder:
         if self._folds is None or not encoders or best.rung == ENCODER:
             return best
         encoder = next((each for each in encoders if each.name == best.encoder), encoders[0])
-        self.record.confirmed = _compared(encoder, *(_half(self._scores[each.name], 1) for each in (best, encoder)))
+        halves = [_half(self._scores[each.name], 1) for each in (best, encoder)]
+        self.record.confirmed = _compared(encoder, halves[0], halves[1], self._num_classes(halves[0]))
         result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
-        related = self._proposer.train.has_tags(self._proposer.level)
-        if self._folds.of == "items" and result.trained and not related:
-            self.record.new_classes = _compared(encoder, *map(self._new_class_scores, (result, encoder)))
+        if self._folds.of == "items" and result.trained and not self._tags:
+            scores = [*map(self._new_class_scores, (result, encoder))]
+            self.record.new_classes = _compared(encoder, scores[0], scores[1], self._num_classes(scores[0]))
         return result
+
+    @property
+    def _tags(self) -> bool:
+        return self._proposer.train.has_tags(self._proposer.level)
+
+    def _num_classes(self, scores: Scores) -> int | None:
+        """The number of classes of some items; None where they have tags."""
+        return None if self._tags else len(np.unique(scores.classes))
 
     def _new_class_scores(self, candidate: Candidate) -> Scores:
         """The scores of half of the classes, by a network that was trained on the others."""
@@ -470,13 +479,13 @@ def _classes(splits: Splits) -> int:
     return len(splits.train.classes(splits.level))
 
 
-def _compared(encoder: Candidate, scores: Scores, others: Scores) -> ConfirmedRecord:
+def _compared(encoder: Candidate, scores: Scores, others: Scores, classes: int | None) -> ConfirmedRecord:
     """The scores of a candidate beside those of its encoder."""
     difference = compare_scores(scores, others)
     (measure, recall), (other_measure, other_recall) = (each.values.mean(axis=0).tolist() for each in (scores, others))
     return ConfirmedRecord(
         items=len(scores.values),
-        classes=len(np.unique(scores.classes)),
+        classes=classes,
         encoder=encoder.name,
         recall=recall,
         encoder_recall=other_recall,

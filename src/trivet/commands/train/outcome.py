@@ -16,7 +16,7 @@ from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
 from trivet.reports.shared_records import Levels
 from trivet.reports.verdict_view import RESULTS
-from trivet.runtime.text import BELOW, counted, typed
+from trivet.runtime.text import BELOW, counted, noun, typed
 from trivet.training.run_folder import candidate_file
 
 RECALL = "recall@1"
@@ -39,6 +39,7 @@ class ComparedLevel:
     role: str
     items: int | None
     classes: int | None
+    unit: str
     share: float | None
     ends: list[str]
     bars: list[tuple[str, float]]
@@ -63,6 +64,7 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
                 role=role,
                 items=_count(trained.get("items")),
                 classes=_count(trained.get("classes")),
+                unit=record.data.unit(level),
                 share=shares["trained"],
                 ends=[
                     f"{percent(ends[0])} to {percent(ends[1])} for {SAMPLED[over]}"
@@ -110,7 +112,9 @@ def result_lines(record: RunRecord) -> list[tuple[str, str]]:
             for level in _main_levels(record, split):
                 compared = cut.comparisons.get(level, [])
                 if lost := [item for item in compared if item.outcome == "worse"]:
-                    clause = f"{_share(lost[0].recall)} {RECALL}{_difference(record, lost, None)}"
+                    clause = (
+                        f"{_share(lost[0].recall)} {RECALL}{_difference(record, lost, None, record.data.unit(level))}"
+                    )
                     lines.append(("bad", f"The first {cut.prefix} numbers alone: {clause} ({split} by {level})."))
     return lines
 
@@ -167,7 +171,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     clauses: list[str] = []
     for measure, items in compared.items():
         value = _scores(items[0])[0] if items else share
-        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{_difference(record, items, classes)}")
+        beside = _difference(record, items, classes, record.data.unit(level))
+        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{beside}")
     same = begun or record.step == 0
     outcomes = [_outcome(item) for items in compared.values() for item in items if not same or not _same(item)]
     if "worse" in outcomes:
@@ -179,7 +184,7 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     return tone, f"{begin}{'; '.join(clauses)}."
 
 
-def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None) -> str:
+def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None, unit: str) -> str:
     """The difference from the best reference, its interval, and whether that is beyond doubt; nothing beside itself."""
     if start(record) or record.step == 0:
         compared = [item for item in compared if not _same(item)]
@@ -195,7 +200,9 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
         _outcome(best),
         difference,
         (best.low or 0.0, best.high or 0.0),
-        counted(best.queries, "item") if best.known_classes or not classes else counted(classes, "class"),
+        counted(best.queries, "item")
+        if best.known_classes or unit != "class" or not classes
+        else counted(classes, unit),
     )
     return f", {text} the {_share(_scores(best)[1])} of {names} ({points(best.low)} to {points(best.high)}{doubt})"
 
@@ -206,9 +213,10 @@ def _case(record: RunRecord, split: str, level: str) -> str:
     if counts is None or level not in counts.trained_classes:
         return "items not trained on"
     trained, classes = counts.trained_classes[level], counts.classes.get(level)
+    unit = noun(2, record.data.unit(level))
     if not trained:
-        return "new classes"
-    return "known classes" if trained == classes else f"classes of which {trained} of {classes} are known"
+        return f"new {unit}"
+    return f"known {unit}" if trained == classes else f"{unit} of which {trained} of {classes} are known"
 
 
 def _scores(item: Compared) -> tuple[float | None, float | None]:
@@ -273,7 +281,8 @@ def choice_line(record: RunRecord, *, run: Path | None = None) -> str | None:
     measure, highest = named(choice.measure), max(choice.checks, key=lambda check: check.value or 0.0)
     begun = None if first.value is None or first.gain is None else first.value - first.gain
     among = f", among {number(choice.known)} training items" if choice.known else ""
-    where = f"on {_holdout(record, choice)} ({choice.split}, {choice.classes} classes{among})"
+    of = counted(choice.classes, record.data.unit(choice.level or record.level))
+    where = f"on {_holdout(record, choice)} ({choice.split}, {of}{among})"
     before = f"against {_share(begun)} before training"
     best = next(check for check in choice.checks if check.step == choice.step)
     reached = f"{measure} {_share(best.value)}, {before}"
@@ -295,7 +304,7 @@ def choice_line(record: RunRecord, *, run: Path | None = None) -> str | None:
         text += (
             f" The best is that of step {number(best.step)}: {_share(best.value)}, {before}; it lies in model-best/."
         )
-    if record.settings.get("data", {}).get("folds_of") == "items":
+    if record.settings.get("data", {}).get("folds_of") == "items" and record.level not in record.data.units:
         text += " Queries are of classes that are trained on; how it does on new ones was not measured"
         text += f"{_measuring_new_classes(record, choice, run or Path(record.run or 'RUN'))}."
     if choice.ended is not None:

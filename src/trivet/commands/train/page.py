@@ -46,7 +46,7 @@ from trivet.reports.measures import EVALUATION, best_text, named, short_name
 from trivet.reports.monitor_record import MonitorRecord, Series
 from trivet.reports.monitor_view import event_marks, event_section, probe_curve, series_steps
 from trivet.reports.page import Pictures, number, percent, write_page
-from trivet.reports.run_record import Evaluated, RunRecord, Validation
+from trivet.reports.run_record import Evaluated, RunData, RunRecord, Validation
 
 _MOST_SKIPPED = 200
 _CLASS_ROWS = 10  # of a table of classes, before the others are asked for
@@ -85,7 +85,7 @@ def write_run_report(record: RunRecord, path: Path) -> None:
         "sentences": [("calm" if bad and tone == "good" else tone, line) for tone, line in summary],
         "bad": bad,
         "next": how_to_go_on(record, path.parent),
-        "tables": {split: _tables(evaluated_rows(record, split)) for split in record.evaluation},
+        "tables": {split: _tables(evaluated_rows(record, split), record.data) for split in record.evaluation},
         "smallest": size_line(record.sizes),
         "events": _events(record),
         "curves": curves,
@@ -137,12 +137,13 @@ class MeasuresTable:
     level: str
     items: object
     classes: object
+    unit: str
     chance: float | None
     columns: list[str]
     rows: list[tuple[str, list[tuple[str, bool]]]]
 
 
-def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
+def _tables(rows: Sequence[Evaluated], data: RunData) -> list[MeasuresTable]:
     tables = []
     for level in dict.fromkeys(level for row in rows for level in row.levels):
         known = [row.levels[level] for row in rows if level in row.levels]
@@ -156,6 +157,7 @@ def _tables(rows: Sequence[Evaluated]) -> list[MeasuresTable]:
                 level=level,
                 items=known[0].get("items"),
                 classes=known[0].get("classes"),
+                unit=data.unit(level),
                 chance=share_of({level: known[0]}, level, "chance_recall@1"),
                 columns=list(map(short_name, columns)),
                 rows=[
