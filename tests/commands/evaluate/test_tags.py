@@ -41,7 +41,7 @@ def test_measures_are_those_of_the_tags(file: Path, embeddings: np.ndarray, run_
     assert {name: found[name] for name in MEASURES} == pytest.approx(wanted.mean(), abs=1e-12)
     assert found["classes"] == 5
     assert "one class for each item" in found["nmi_missing"]
-    rows = {row["class"]: row for row in csv.DictReader(by_tag.open())}
+    rows = {row["class"]: row for row in csv.DictReader(by_tag.read_text().splitlines())}
     of_tags = retrieve_by_tag(embeddings, tags, measures=MEASURES)
     assert set(rows) == set(of_tags) == {"red", "blue", "green", "round", "flat"}
     for tag, result in of_tags.items():

@@ -160,7 +160,11 @@ def _notes(record: EvaluationRecord) -> list[str]:
 
     notes = [protocol_sentences(record).replace("\u00a0", " ")]
     for level, values in record.evaluation.items():
-        notes += [f"{level}: no {key[:-8]}: {reason}" for key, reason in values.items() if key.endswith("_missing")]
+        missing: dict[str, list[str]] = {}
+        for key, reason in values.items():
+            if key.endswith("_missing"):
+                missing.setdefault(str(reason), []).append(key[:-8])
+        notes += [f"{level}: no {', '.join(names)}: {reason}" for reason, names in missing.items()]
     for level, measures in record.folds.items():
         for name, fold in measures.items():
             mean, interval = per_cent(fold.mean), per_cent(fold.interval)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +53,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import PER_CLASS
+from trivet.io.tag_cells import JOINED
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
@@ -74,6 +75,7 @@ class Evaluation:
     levels: dict[str, LevelResult]  # with the names of the classes as labels
     names: dict[str, np.ndarray]  # (N,) the class of each item
     rejected: Rejection | None  # at the first level
+    tags: Collection[str] = ()  # the levels of tags
 
 
 def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
@@ -146,7 +148,11 @@ def class_rows(evaluated: Evaluation, level: str) -> list[ClassRow]:
     """
     result = evaluated.levels[level]
     retrieval = result.retrieval
-    if retrieval is not None:
+    if level in evaluated.tags:
+        names = evaluated.names[level]
+        queries = retrieval.counted if retrieval is not None and len(retrieval.values) == len(names) else slice(None)
+        counted = np.array([tag for cell in names[queries].tolist() for tag in cell.split(JOINED)])
+    elif retrieval is not None:
         counted = retrieval.labels[retrieval.classes[~np.isnan(retrieval.values[:, 0])]]
     else:
         counted = evaluated.names[level]
@@ -171,6 +177,8 @@ def _evaluate(
     labels, gallery_labels, names = number_classes(sets)
     rules = tag_relations(names, queries.tags)
     relations, gallery_relations = (related(of, rules) for of in (labels, gallery_labels))
+    if not request.named_measures and rules.keys() == labels.keys():
+        measures = _ranking(measures)  # clusters and verification are of classes
     if request.approximate is not None and rules:
         raise ValueError(
             f"--approximate ranks by classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave "
@@ -317,6 +325,7 @@ def _evaluate(
         levels=results,
         names={level: np.array(names[level])[numbers] for level, numbers in labels.items()},
         rejected=rejected,
+        tags=[*rules],
     )
 
 

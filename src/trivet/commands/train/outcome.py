@@ -171,8 +171,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     clauses: list[str] = []
     for measure, items in compared.items():
         value = _scores(items[0])[0] if items else share
-        beside = _difference(record, items, classes, record.data.unit(level))
-        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{beside}")
+        compared_text = _difference(record, items, classes, record.data.unit(level))
+        clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{compared_text}")
     same = begun or record.step == 0
     outcomes = [_outcome(item) for items in compared.values() for item in items if not same or not _same(item)]
     if "worse" in outcomes:
