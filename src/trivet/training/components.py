@@ -294,10 +294,6 @@ def _learner(
     config: RunConfig, network: Embedder, train: Dataset, level: str, world: ProcessGroup | None = None
 ) -> Learner:
     loss = make_loss(config.loss, config.model, train.num_classes(level), seed=config.seed)
-    classes = None
-    if (numbers := train.numbers.get(level)) is not None:
-        classes = torch.zeros(int(numbers.max()) + 1, dtype=torch.int64)
-        classes[torch.from_numpy(numbers)] = torch.from_numpy(train.labels[level])
     return Learner(
         network,
         loss,
@@ -306,7 +302,6 @@ def _learner(
         micro=config.batch.micro,
         world=world,
         relation=train.relations.get(level),
-        classes=classes,
     )
 
 

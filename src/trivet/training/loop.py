@@ -137,7 +137,6 @@ class Learner:
         micro: the most items that are embedded at once, see `embed_in_pieces`; None for the whole batch.
         world: the processes that train together; None for this one alone.
         relation: of all items by their numbers, which batches hold in place of labels; None for classes.
-        classes: `(K,)` the class of each number, for what counts classes; None where numbers are classes.
     """
 
     def __init__(
@@ -150,10 +149,9 @@ class Learner:
         micro: int | None = None,
         world: ProcessGroup | None = None,
         relation: Relation | None = None,
-        classes: Tensor | None = None,
     ) -> None:
         self.model, self.loss, self.config, self.seed, self.micro, self.world = model, loss, config, seed, micro, world
-        self.relation, self._classes = relation, classes
+        self.relation = relation
         self.average = None if config.ema is None else copy.deepcopy(model)
         self.after_step: Callable[[], None] = lambda: None
         self.monitor: CollapseMonitor | None = None
@@ -190,7 +188,7 @@ class Learner:
         if self.monitor is not None:
             self.events = self.monitor.update(
                 embeddings,
-                self._related(labels) if self._classes is None else self._classes.to(labels.device)[labels],
+                self._related(labels),
                 self._value,
                 fine=fine[0] if fine else None,
                 active=self._active,

@@ -48,6 +48,10 @@ def test_pairs_are_trained_on_and_measured_in_both_directions(
     assert head["low"] > 0
     assert ladder["result"] == head["name"]
 
+    assert record["diagnosis"] == {}  # by neighbours among all items, which are of the same side, it would be chance
+    assert any("not diagnosed" in warning for warning in record["warnings"])
+    assert all(compared["outcome"] == "better" for compared in record["comparisons"]["test"]["pair"])
+
     texts, vectors = tmp_path / "texts.csv", tmp_path / "vectors.parquet"
     texts.write_text("text\nred horse\nrot pferd\nblau baum\n")
     assert run_command("embed", run, texts, "-o", vectors)[0] == 0
