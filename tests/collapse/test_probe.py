@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -15,9 +16,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import trivet
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.probe import GAIN, SERIES, SHARE, ProbeTracker, measure_probe
-from trivet.collapse.significance import compare_values
+from trivet.collapse.significance import compare_values, recall_by_chance, related_by_chance
 
 LABELS = torch.arange(32) % 4
 ITEMS = 240
@@ -397,3 +399,165 @@ def test_other_items_than_before_are_refused() -> None:
     with pytest.warns(UserWarning, match="the same items in the same order each time"):
         monitor = asking(lambda step: lambda: (NOISE, CLASSES.flip(0) if step else CLASSES))
     assert [event.kind for event in monitor.events] == ["network-collapse"]
+
+
+LISTS = [
+    [tag for tag, share in zip("abcdefgh", row, strict=True) if share < 0.2]
+    for row in np.random.default_rng(3).random((40, 8)).tolist()
+]
+GRADES = (lambda matrix: matrix + matrix.T)(np.random.default_rng(4).integers(0, 3, (40, 40)))
+
+
+def by_tags(least: float) -> Callable[[int, int], int]:
+    def code(a: int, b: int) -> int:
+        shared = len({*LISTS[a]} & {*LISTS[b]})
+        return 0 if not shared else 1 if shared >= least * len({*LISTS[a], *LISTS[b]}) else -1
+
+    return code
+
+
+RELATED: dict[str, tuple[trivet.Relation, Callable[[int, int], int]]] = {
+    "tags, any": (trivet.Tags(LISTS), by_tags(0)),
+    "tags, Jaccard": (trivet.Tags(LISTS, 0.5), by_tags(0.5)),
+    "pairs": (trivet.Pairs(20, 20), lambda a, b: -1 if (a < 20) == (b < 20) else int(abs(a - b) == 20)),
+    "grades": (
+        trivet.Grades(GRADES, positive=4, negative=2),
+        lambda a, b: 1 if GRADES[a, b] >= 4 else -1 if GRADES[a, b] >= 2 else 0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_a_call_by_a_relation_equals_the_definition(name: str) -> None:
+    """A rule gives 1 for positives, 0 for negatives and -1 for neither; items without a positive are left out."""
+    relation, rule = RELATED[name]
+    rows = torch.randn(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 2
+    rows[20:] = rows[:20] + 0.3 * rows[20:]
+    rows[:6] = rows[6:12]  # equally near
+    points = rows.tolist()
+    recalls, halves, chances, own, other = [], [], [], [], []
+    for i in range(40):
+        compared = [j for j in range(40) if j != i and rule(i, j) >= 0]
+        distances = {j: math.dist(points[i], points[j]) for j in compared}
+        own += [distances[j] for j in compared if rule(i, j)]
+        other += [distances[j] for j in compared if not rule(i, j)]
+        if not any(rule(i, j) for j in compared):
+            continue
+        least = min(distances.values())
+        recalls.append(fmean(rule(i, j) for j in compared if distances[j] == least))
+        chances.append(fmean(rule(i, j) for j in compared))
+        halves.append(0.0)
+        for distance in {*distances.values()}:
+            tied = [rule(i, j) for j in compared if distances[j] == distance]
+            none_nearer = 0.5 ** sum(distances[j] < distance for j in compared)
+            halves[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
+    assert 0 < fmean(recalls) < 1
+    result = measure_probe(0, rows, [relation])
+    assert result.recall == pytest.approx(fmean(recalls), rel=1e-9)
+    assert result.scores[0].halves == pytest.approx(halves, rel=1e-9)
+    assert result.within_between == pytest.approx(fmean(own) / fmean(other), rel=1e-9)
+    assert result.by_chance is not None
+    assert result.by_chance[0] == pytest.approx(fmean(chances), rel=1e-9)
+    assert math.isnan(result.strangers)
+    assert math.isnan(result.spots)
+
+
+def test_classes_as_a_relation_are_the_labels() -> None:
+    points = held_out(apart=0.3)
+    labels, relation = (measure_probe(0, points, [level]) for level in (CLASSES, trivet.Classes(CLASSES)))
+    assert labels.values() == pytest.approx(relation.values(), nan_ok=True)
+    # The same by another rule: all but what needs a number of classes.
+    grades = trivet.Grades(lambda a, b: (a[:, None] == b).double(), positive=1.0, items=CLASSES)
+    other = measure_probe(0, points, [grades])
+    assert other.recall == pytest.approx(labels.recall)
+    assert other.within_between == pytest.approx(labels.within_between)
+    tracker, classes = ProbeTracker(), ProbeTracker()
+    tracker.measure(lambda: (points, grades), 0)
+    classes.measure(lambda: (points, CLASSES), 0)
+    assert tracker.levels[0].tolist() == classes.levels[0].tolist()
+    assert tracker.chance == pytest.approx(classes.chance)
+
+
+def test_chance_by_permuted_items_is_that_of_permuted_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = np.arange(60) % 3
+    nearest = np.random.default_rng(0).permutation(60)
+    codes = np.where(np.eye(60), -1, labels[:, None] == labels).astype(np.int8)
+    nearest = np.where(nearest == np.arange(60), (nearest + 1) % 60, nearest)
+    high = related_by_chance(nearest[:, None], np.arange(60), codes)
+    assert high == pytest.approx(recall_by_chance(nearest, np.arange(60), labels)[1], abs=0.04)
+    # Where half of all pairs are ignored, the nearest that is not decides.
+    sides = np.arange(60) < 30
+    pairs = np.where(sides[:, None] == sides, -1, np.abs(np.subtract.outer(np.arange(60), np.arange(60))) == 30)
+    orders = np.random.default_rng(1).random((60, 60)).argsort(axis=1)
+    around = np.array([[j for j in order if j != i][:10] for i, order in enumerate(orders.tolist())])
+    monkeypatch.setattr("trivet.collapse.significance.PERMUTATIONS", 30)
+    high = related_by_chance(around, np.arange(60), pairs.astype(np.int8))
+    recalls = []
+    for items in np.random.default_rng(0).permuted(np.broadcast_to(np.arange(60), (30, 60)), axis=1):
+        codes = [[pairs[items[i], items[j]] for j in around[i] if pairs[items[i], items[j]] >= 0] for i in range(60)]
+        recalls.append(fmean(of_item[0] for of_item in codes if of_item))
+    assert high == pytest.approx(np.quantile(recalls, 0.995), abs=0.01)
+
+
+TAGS = trivet.Tags([[f"class {number}"] + ["even"] * (item % 8 == 0) for item, number in enumerate(CLASSES.tolist())])
+PAIRS = trivet.Pairs(ITEMS // 2, ITEMS // 2)
+
+
+def paired(*, noise: float, spread: float = 1.0) -> Tensor:
+    """Two sides, of which each row of one is beside its partner."""
+    side = torch.randn(ITEMS // 2, 8, generator=torch.Generator().manual_seed(5))
+    return (torch.cat([side, side]) + noise * NOISE) * spread + 1
+
+
+def by(relation: Any, points: Callable[[int], Tensor], **options: Any) -> CollapseMonitor:
+    return watched(lambda step: batch(step) + 1, points, levels=(relation,), **options)
+
+
+def test_held_out_pairs_and_tags_are_judged_and_closed() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        better = by(PAIRS, lambda step: paired(noise=0.5 if step < 3 else 0.1))
+        assert better.events == []
+        assert "held-out items ends" in str(better.close())
+        assert "above its start" in str(better.close())
+        harmed = by(PAIRS, lambda step: paired(noise=0.1 if step < 3 else 0.5))
+        assert [event.kind for event in harmed.events] == ["harm"]
+        assert "240 held-out items fewer find a positive than at the start" in harmed.events[0].rule
+        assert "below its start" in str(harmed.close())
+        lost = by(PAIRS, lambda step: paired(noise=0.1) if step < 3 else paired(noise=30.0, spread=1e-4))
+        assert [event.kind for event in lost.events] == ["network-collapse"]
+        of_tags = by(TAGS, lambda step: held_out(apart=4.0 if step < 3 else 0.0, spread=1.0 if step < 3 else 1e-3))
+        assert [event.kind for event in of_tags.events] == ["network-collapse"]
+        never = by(PAIRS, lambda step: torch.roll(NOISE, step, 0) + 1)
+        assert never.events == []
+        assert "By the labels it never was better than chance" in str(never.close())
+    json.dumps(lost.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("stop", [3, 21, 33])
+def test_a_resumed_monitor_of_a_relation_asks_and_says_the_same(stop: int) -> None:
+    def probes(step: int) -> Tensor:
+        return paired(noise=0.1 if step < 3 else 0.5)
+
+    whole, first, second = by(PAIRS, probes), by(PAIRS, probes, steps=stop), CollapseMonitor()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    by(PAIRS, probes, start=stop, monitor=second)
+    assert second.as_json() == whole.as_json()
+    assert second.state_dict() == whole.state_dict()
+
+
+def test_relations_that_a_probe_cannot_use_are_refused() -> None:
+    tracker = ProbeTracker()
+    tracker.measure(lambda: (NOISE, PAIRS), 0)
+    other = trivet.Pairs(ITEMS // 2, ITEMS // 2, listed=[(0, 1)])
+    with pytest.raises(ValueError, match="the same items in the same order each time"):
+        tracker.measure(lambda: (NOISE, other), 1)
+    tracker = ProbeTracker()
+    tracker.measure(lambda: (NOISE[:40], trivet.Grades(GRADES, positive=3)), 0)
+    tracker.measure(lambda: (NOISE[:40], trivet.Grades(GRADES, positive=3)), 1)
+    with pytest.raises(ValueError, match="the same items in the same order each time"):
+        tracker.measure(lambda: (NOISE[:40], trivet.Grades(GRADES, positive=2)), 1)
+    with pytest.raises(ValueError, match="got 239 for 240; take relation"):
+        ProbeTracker().measure(lambda: (NOISE, PAIRS[:239]), 0)
+    with pytest.raises(ValueError, match="none of 240 has a positive in this Pairs; hold out others"):
+        ProbeTracker().measure(lambda: (NOISE, PAIRS.left[[0] * 240]), 0)

@@ -301,6 +301,7 @@ class Judge:
                 healthy=best.step,
             )
         elif stays:
+            target = "their class" if now.by_chance is None else "a positive"
             named = " and ".join(
                 f"{measure} by {comparison.level} is {_change(comparison.score, comparison.reference_score)} at the "
                 f"start (interval of the difference {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f} points)"
@@ -309,7 +310,7 @@ class Judge:
             self._report(
                 "harm",
                 _evidence(now, start),
-                f"{items_text} fewer find their class than at the start, at two calls of the probe in a row: {named}",
+                f"{items_text} fewer find {target} than at the start, at two calls of the probe in a row: {named}",
                 harm_advice(self.motion),
                 healthy=best.step,
             )

@@ -50,9 +50,14 @@ def related_pairs(relation: Relation) -> tuple[Tensor, Tensor]:
         anchors = torch.linspace(0, count - 1, MOST // 2, device=items.device).long()
         others = relation.positive(items[anchors], items) & (rows != anchors[:, None])
         rows = torch.cat([anchors, others.int().argmax(dim=1)[others.any(dim=1)]]).unique()  # type: ignore[no-untyped-call]
-    positive, neutral = relation.compared(items[rows], items[rows])
-    positive = positive | torch.eye(len(rows), dtype=torch.bool, device=items.device)
-    return rows, positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
+    codes = pair_codes(relation[rows])
+    return rows, codes.fill_diagonal_(1)
+
+
+def pair_codes(relation: Relation) -> Tensor:
+    """Which of N items belong together, `(N, N)` int8: 1 for positives, 0 for negatives, -1 for ignored pairs."""
+    positive, neutral = relation.compared(relation.items, relation.items)
+    return positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
 
 
 def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:

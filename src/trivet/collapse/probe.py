@@ -8,21 +8,30 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from trivet.collapse.batch_measures import pair_codes
 from trivet.collapse.distances import centred
 from trivet.collapse.measures import WIDE_SPOT, occupied_spots
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
-from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance
+from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance, related_by_chance
 from trivet.collapse.spectrum import singular_values
 from trivet.collapse.spread import stranger_share
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes
+from trivet.metrics.relation_levels import LevelRelation
+from trivet.mining.batch import Labels
+from trivet.mining.relations import Classes, Relation, signature_of
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.json_numbers import json_section, with_nan
 
-Probe = Callable[[], Sequence[Array]]
-"""Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`."""
+Probe = Callable[[], Sequence[Any]]
+"""Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`.
+
+Either may be a relation of the items, such as tags, or pairs of two sides, whose embeddings follow each other.
+"""
 
 SHARE = 0.02  # of the cost of the steps, that a probe may take on average
 STEP_COST = 3  # forward passes that a step of an item costs: its own, and twice that backward
@@ -43,7 +52,7 @@ SHAPE = ("mean_distance", "first_axis", "spots", "precision")  # the numbers of 
 
 
 class ItemScores(NamedTuple):
-    """Scores of each item of a probe at one level of classes, `(M,)`."""
+    """Scores of each item of a probe at one level, `(M,)`; of a relation, of those that have a positive."""
 
     hits: Floats  # what it adds to recall@1
     # the same where each other item is left out with probability 1/2, the mean over all that may be: the gallery is a
@@ -67,6 +76,9 @@ class ProbeResult:
     strangers: float  # share of items with at most one of their ten nearest of their class and six or more of one other
     scores: tuple[ItemScores, ...]  # of the items, at each level
     nearest: Integers  # `(M,)` the row of the nearest other item
+    # of a relation, recall@1 of items that are all equal, and up to where it comes by chance, NaN if it is far above;
+    # None of classes, which tell
+    by_chance: tuple[float, float] | None = None
 
     @property
     def score(self) -> float:
@@ -79,7 +91,9 @@ class ProbeResult:
         scores = tuple(ItemScores(*(np.array(column) for column in columns)) for columns in values["scores"])
         nearest = np.array(values["nearest"], dtype=np.int64)
         numbers = {name: with_nan(values[name]) for name in (*SERIES, *SHAPE)}
-        return cls(**numbers, scores=scores, nearest=nearest)
+        chances = values.get("by_chance")
+        by_chance = None if chances is None else tuple(with_nan(chances))
+        return cls(**numbers, scores=scores, nearest=nearest, by_chance=by_chance)
 
     def shape(self, start: ProbeResult) -> EmbeddingShape:
         """Its shape beside that at the start of the run."""
@@ -97,12 +111,78 @@ class ProbeResult:
         return [float(getattr(self, name)) for name in SERIES]
 
 
-def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> ProbeResult:
+class ProbeLevel(NamedTuple):
+    """The M items of a probe at one level: who belongs together, and what is a unit of the sample."""
+
+    groups: Integers  # `(M,)` the class of each, or the group that a relation connects, of those that have a positive
+    positive: Tensor  # `(M, M)`
+    negative: Tensor  # `(M, M)`
+    codes: npt.NDArray[np.int8] | None  # `(M, M)`, see `pair_codes`; None of classes
+    rows: Integers  # of the items that have a positive; all of classes
+
+    @property
+    def checksum(self) -> int:
+        """A checksum of the relation; 0 of classes, which their groups tell."""
+        return 0 if self.codes is None else signature_of(self.codes)
+
+    @classmethod
+    def of_labels(cls, labels: Labels | Integers, count: int) -> ProbeLevel:
+        """The level of labels, or of a relation, of so many items.
+
+        Raises:
+            ValueError: if they are not one for each item, or no item has a positive.
+        """
+        if isinstance(labels, Classes):
+            labels = labels.items
+        if not isinstance(labels, Relation):
+            classes = as_classes(labels, count=count).cpu().numpy()
+            same = torch.from_numpy(classes[:, None] == classes)
+            return cls(classes, same, ~same, None, np.arange(count))
+        if len(labels) != count:
+            raise ValueError(
+                f"a relation must hold the items of the embeddings: got {len(labels)} for {count}; take relation[rows]."
+            )
+        relation = labels.to("cpu")
+        codes = pair_codes(relation).fill_diagonal_(-1)
+        rows = (codes == 1).any(dim=1).nonzero()[:, 0]
+        if not len(rows):
+            raise ValueError(
+                f"a probe needs items that belong together: none of {count} has a positive in this "
+                f"{type(relation).__name__}; hold out others."
+            )
+        groups = LevelRelation(relation, relation.items, relation.items, torch.arange(count)).queries
+        return cls(groups[rows].numpy(), codes == 1, codes == 0, codes.numpy(), rows.numpy())
+
+    def scores(self, squared: Tensor, ordered: Tensor, items: Tensor) -> ItemScores:
+        """Scores of the items.
+
+        Args:
+            squared: `(M, M)` squared distances, infinite to itself.
+            ordered, items: these in ascending order, and the rows.
+        """
+        if self.codes is not None:
+            squared = squared.masked_fill(~(self.positive | self.negative), torch.inf)[self.rows]
+            ordered, items = squared.sort(dim=1)
+        positive = self.positive[self.rows]
+        return ItemScores(_hits(squared, positive), _halves(ordered, items, positive))
+
+    def by_chance(self, recall: float, neighbors: Integers) -> tuple[float, float] | None:
+        """Recall@1 of items that are all equal, and up to where it comes by chance; see `ProbeResult`."""
+        if self.codes is None:
+            return None
+        positives, negatives = (mask[self.rows].sum(dim=1).double() for mask in (self.positive, self.negative))
+        chance = float((positives / (positives + negatives)).mean())
+        if _is_far_above(recall, chance):
+            return chance, math.nan
+        return chance, related_by_chance(neighbors[self.rows], self.rows, self.codes)
+
+
+def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Integers | ProbeLevel]) -> ProbeResult:
     """Measure a probe in O(M^2 d); embeddings that are not finite have lost everything.
 
     Args:
         embeddings: `(M, d)`.
-        levels: class numbers `(M,)` from 0: of the labels, and perhaps of the finer classes.
+        levels: class numbers `(M,)`, or a relation of M items: of the labels, and perhaps of the finer classes.
     """
     tensor = torch.as_tensor(embeddings).detach().cpu()
     points, kind = tensor.double(), tensor.dtype
@@ -113,17 +193,21 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
     squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
     squared.fill_diagonal_(torch.inf)
     ordered = squared.sort(dim=1)
-    alike = [torch.from_numpy(classes[:, None] == classes) for classes in levels]
-    scores = tuple(ItemScores(_hits(squared, same), _halves(*ordered, same)) for same in alike)
+    known = [level if isinstance(level, ProbeLevel) else ProbeLevel.of_labels(level, len(points)) for level in levels]
+    scores = tuple(level.scores(squared, *ordered) for level in known)
     recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
     total = points.square().sum()
-    distances, same = squared.sqrt(), alike[0]
+    distances, first = squared.sqrt(), known[0]
     others = ~torch.eye(len(points), dtype=torch.bool)
-    within = distances[same & others].mean()
-    between = distances[~same].mean()
-    sizes = np.bincount(levels[0]) / len(points)
+    within = distances[first.positive & others].mean()
+    between = distances[first.negative].mean()
     values = singular_values(points)
     around = squared.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
+    spots = strangers = math.nan  # a relation has no number of classes, and no other class
+    if first.codes is None:
+        sizes = np.bincount(first.groups) / len(points)
+        spots = occupied_spots(points, within=WIDE_SPOT) * float((sizes**2).sum())
+        strangers = stranger_share(first.groups[around], first.groups, same=SAME_CLASS, other=OTHER)
     return ProbeResult(
         step=step,
         recall=recall,
@@ -131,23 +215,29 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Integers]) -> P
         relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
         mean_distance=float(distances[others].mean()),
         first_axis=float(values[0] ** 2 / (values**2).sum()) if values.any() else 0.0,
-        spots=occupied_spots(points, within=WIDE_SPOT) * float((sizes**2).sum()),
+        spots=spots,
         precision=torch.finfo(kind).eps,
         within_between=float(within / between) if between > 0 else 1.0,
-        strangers=stranger_share(levels[0][around], levels[0], same=SAME_CLASS, other=OTHER),
+        strangers=strangers,
         scores=scores,
         nearest=squared.argmin(dim=1).numpy(),
+        by_chance=first.by_chance(recall, around),
     )
 
 
-def _hits(squared: torch.Tensor, same: torch.Tensor) -> Floats:
+def _is_far_above(recall: float, chance: float) -> bool:
+    """Return whether recall@1 is so far above that of equal items that permutations would not tell more."""
+    return recall > 2 * chance + FLOOR
+
+
+def _hits(squared: Tensor, same: Tensor) -> Floats:
     """Recall@1 of each item where equally near ones come in random order."""
     tied = squared == squared.amin(dim=1, keepdim=True)
     shares: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
     return shares
 
 
-def _halves(ordered: torch.Tensor, items: torch.Tensor, same: torch.Tensor) -> Floats:
+def _halves(ordered: Tensor, items: Tensor, same: Tensor) -> Floats:
     """Recall@1 of each item in random halves of the others: the k-th nearest is the first of them once in 2^k.
 
     Args:
@@ -198,7 +288,8 @@ class ProbeTracker:
         best: that with the highest recall, at the finer level where there is one; the reference at first.
         last: the last one after the reference.
         before: the one before the last.
-        levels: class numbers `(M,)` of the items: of the labels, and perhaps of the finer classes.
+        levels: class numbers `(M,)` of the items: of the labels, and perhaps of the finer classes; of a relation, the
+            groups of those that have a positive.
         on_best: called with each result that is the best so far, while the network is the one that gave it.
     """
 
@@ -210,6 +301,7 @@ class ProbeTracker:
         self.last: ProbeResult | None = None
         self.before: ProbeResult | None = None
         self.levels: list[Integers] = []
+        self._checksum = 0  # of the relation
         self._updates, self._called, self._spent, self._trained = 0, 0, 0, 0
         self._fell: bool | None = None  # of the last result, once it is known: the intervals take time
 
@@ -221,6 +313,8 @@ class ProbeTracker:
     @property
     def chance(self) -> float:
         """Recall@1 of items that are all equal."""
+        if self.reference is not None and self.reference.by_chance is not None:
+            return self.reference.by_chance[0]
         sizes = np.bincount(self.levels[0])
         return float((sizes * (sizes - 1)).sum() / (self.items * (self.items - 1)))
 
@@ -264,15 +358,18 @@ class ProbeTracker:
             raise ValueError(
                 f"a probe must give embeddings (M, d) of two items or more: got shape {tuple(embeddings.shape)}."
             )
-        levels = [as_classes(values, count=len(embeddings)).cpu().numpy() for values in labels]
+        levels = [ProbeLevel.of_labels(values, len(embeddings)) for values in labels]
+        groups, checksum = [level.groups for level in levels], levels[0].checksum
         if self.reference is None:
-            self.levels = levels
-        elif not (np.array_equal(levels[0], self.levels[0]) and len(levels) == len(self.levels)):
+            self.levels, self._checksum = groups, checksum
+        elif (len(levels), checksum) != (len(self.levels), self._checksum) or not np.array_equal(
+            groups[0], self.levels[0]
+        ):
             raise ValueError(
-                f"a probe must give the same items in the same order each time: got {len(levels[0])}, with other "
+                f"a probe must give the same items in the same order each time: got {len(groups[0])}, with other "
                 f"labels than the {self.items} of the first call."
             )
-        return self.record(measure_probe(step, embeddings, self.levels))
+        return self.record(measure_probe(step, embeddings, levels))
 
     def record(self, result: ProbeResult) -> ProbeResult:
         """Note what the probe showed, and return it; the first is the reference."""
@@ -433,8 +530,10 @@ class ProbeTracker:
 
     def _chance_high(self, result: ProbeResult) -> float | None:
         """Up to where its recall@1 comes by chance; None if it is far above: not worth 2,000 permutations."""
-        if result.recall > 2 * self.chance + FLOOR:
+        if _is_far_above(result.recall, self.chance):
             return None
+        if result.by_chance is not None:
+            return result.by_chance[1]
         return recall_by_chance(result.nearest, np.arange(len(result.nearest)), self.levels[0])[1]
 
     def summary(self) -> ProbeSummary | None:
@@ -448,12 +547,15 @@ class ProbeTracker:
         """All that a resumed run needs, as JSON."""
         counts = (self._updates, self._called, self._spent, self._trained)
         results = {name: getattr(self, name) for name in RESULTS}
-        return json_section(series=self.series, levels=self.levels, counts=counts, results=results)
+        return json_section(
+            series=self.series, levels=self.levels, checksum=self._checksum, counts=counts, results=results
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self.series = with_nan(state["series"])
         self.levels = [np.array(classes, dtype=np.int64) for classes in state["levels"]]
+        self._checksum = state["checksum"]
         self._updates, self._called, self._spent, self._trained = state["counts"]
         self._fell = None
         for name, result in state["results"].items():
