@@ -55,7 +55,7 @@ def related_pairs(relation: Relation) -> tuple[Tensor, Tensor]:
 
 
 def pair_codes(relation: Relation) -> Tensor:
-    """Which of N items belong together, `(N, N)` int8: 1 for positives, 0 for negatives, -1 for ignored pairs."""
+    """Pairs of N items, `(N, N)` int8: 1 for positives, 0 for negatives, -1 for ignored ones."""
     positive, neutral = relation.compared(relation.items, relation.items)
     return positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
 
