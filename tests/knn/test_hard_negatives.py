@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from trivet import Grades, Guided, Pairs, Relation, Tags
 from trivet.knn import hard_negatives as module
 from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 
 Triplet = tuple[int, int, int]
+Rule = Callable[[int, list[int]], tuple[set[int], set[int]]]  # an anchor, items -> its positives, and no negatives
 
 
 def far(a: list[float], b: list[float], distance: str) -> float:
@@ -26,6 +30,7 @@ def definition(
     distance: str,
     *,
     labels: list[int] | None = None,
+    rule: Rule | None = None,
     anchors: list[list[float]] | None = None,
     anchor_labels: list[int] | None = None,
     pairs: list[tuple[int, int]] | None = None,
@@ -44,9 +49,13 @@ def definition(
     found = []
     for a, anchor in enumerate(anchors):
         apart = {i: far(anchor, item, distance) for i, item in enumerate(items) if not (own and i == a)}
-        same = {i for i in apart if labels is not None and anchor_labels is not None and labels[i] == anchor_labels[a]}
+        if rule is None:
+            belongs = {i for i in apart if labels is not None and anchor_labels and labels[i] == anchor_labels[a]}
+            same = {*belongs}
+        else:
+            belongs, same = rule(a, [*apart])
         if pairs is None:
-            best = (min if positives == "easy" else max)(same, key=lambda i: apart[i], default=None)
+            best = (min if positives == "easy" else max)(sorted(belongs), key=lambda i: apart[i], default=None)
             chosen = [] if best is None else [best]
         else:
             chosen = [p for b, p in pairs if b == a]
@@ -165,6 +174,125 @@ def test_equal_rows_by_number_and_a_margin_of_nought_keeps_them() -> None:
     assert (mined.to_positive == mined.to_negative).all()
     two_equal = hard_negatives(index, np.array([0, 0, 0, 0, 1, 0]), rows=np.array([0]))
     assert triplets(two_equal) == [(0, 1, 4)]
+
+
+TAGS = [[tag for tag in "abcdefg" if DRAW.random() < 0.3] for _ in range(60)]
+TWICE = np.concatenate([ITEMS[:30], ITEMS[DRAW.permutation(30)]])  # each row twice
+GRADES = np.triu(DRAW.integers(5, size=(60, 60)))
+GRADES += np.triu(GRADES, 1).T
+SIDES = DRAW.integers(12, size=(2, 30)).tolist()
+GUIDE = DRAW.standard_normal((60, 4)).tolist()
+YEARS = DRAW.integers(30, size=60).tolist()
+
+
+class Near(Relation):
+    """A relation of a user's own."""
+
+    def __init__(self) -> None:
+        self.years, self.items = torch.tensor(YEARS), torch.arange(60)
+
+    def positive(self, anchors: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        return (self.years[anchors][:, None] - self.years[others]).abs() <= 1
+
+    def ignored(self, anchors: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        return (self.years[anchors][:, None] - self.years[others]).abs() == 2
+
+
+def jaccard(a: int, b: int) -> float:
+    either = {*TAGS[a], *TAGS[b]}
+    return len({*TAGS[a]} & {*TAGS[b]}) / len(either) if either else 0
+
+
+def paired(a: int, b: int) -> bool:
+    """Whether items of two sides, 30 each, belong together."""
+    (left, right) = sorted((a, b))
+    rows = zip(*SIDES, strict=True)
+    return left < 30 <= right and (SIDES[0][left], SIDES[1][right - 30]) in {*rows}
+
+
+def two_rules(positive: Callable[[int, int], bool], neutral: Callable[[int, int], bool]) -> Rule:
+    def rule(a: int, items: list[int]) -> tuple[set[int], set[int]]:
+        belongs = {i for i in items if positive(a, i)}
+        return belongs, belongs | {i for i in items if neutral(a, i)}
+
+    return rule
+
+
+def guided(a: int, items: list[int]) -> tuple[set[int], set[int]]:
+    belongs = {i for i in items if jaccard(a, i) >= 0.5}
+    alike = {i: 1 - far(GUIDE[a], GUIDE[i], "cosine") for i in items}
+    least = min([alike[i] for i in belongs], default=math.inf)
+    return belongs, {i for i in items if jaccard(a, i) > 0 or alike[i] > least - 0.1}
+
+
+RELATIONS: dict[str, tuple[Relation, Rule]] = {
+    "tags, any": (Tags(TAGS), two_rules(lambda a, b: jaccard(a, b) > 0, lambda a, b: False)),
+    "tags, Jaccard": (Tags(TAGS, 0.5), two_rules(lambda a, b: jaccard(a, b) >= 0.5, lambda a, b: jaccard(a, b) > 0)),
+    "tags, all": (Tags(TAGS, "all"), two_rules(lambda a, b: jaccard(a, b) == 1, lambda a, b: jaccard(a, b) > 0)),
+    "pairs": (Pairs(*SIDES), two_rules(paired, lambda a, b: (a < 30) == (b < 30))),
+    "grades": (
+        Grades(GRADES, positive=4, negative=2),
+        two_rules(lambda a, b: GRADES[a, b] >= 4, lambda a, b: GRADES[a, b] >= 2),
+    ),
+    "one's own": (
+        Near(),
+        two_rules(lambda a, b: abs(YEARS[a] - YEARS[b]) <= 1, lambda a, b: abs(YEARS[a] - YEARS[b]) == 2),
+    ),
+    "guided": (Guided(Tags(TAGS, 0.5), torch.tensor(GUIDE), margin=0.1), guided),
+}
+
+
+@pytest.mark.parametrize("form", ["one set", "other anchors", "pairs"])
+@pytest.mark.parametrize("name", RELATIONS)
+def test_equals_the_definition_by_any_relation(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row is there twice, so that the order of equal distances counts; few candidates are listed at first."""
+    monkeypatch.setattr("trivet.mining.relations.NEIGHBOURING", 3)
+    monkeypatch.setattr("trivet.mining.relations.COMPARED", 50)
+    monkeypatch.setattr("trivet.mining.carried.COMPARED", 50)
+    (relation, rule), rows = RELATIONS[name], np.random.default_rng(5).permutation(60)
+    anchors, first = (rows, 0) if form == "one set" else (rows[:25], 25)
+    items = rows[first:]
+
+    def by_position(a: int, positions: list[int]) -> tuple[set[int], set[int]]:
+        numbers = {int(items[i]): i for i in positions}
+        belongs, neutral = rule(int(anchors[a]), [*numbers])
+        return {numbers[i] for i in belongs}, {numbers[i] for i in neutral}
+
+    given: dict[str, np.ndarray | Relation] = {"labels": relation[items.tolist()]}
+    plain: dict[str, object] = {"rule": by_position}
+    if form != "one set":
+        given |= {"anchors": TWICE[anchors], "anchor_labels": relation[anchors.tolist()]}
+        plain["anchors"] = TWICE[anchors].tolist()
+    if form == "pairs":
+        given["pairs"] = np.array([[0, 3], [4, 3], [4, 34], [20, 1]])
+        plain["pairs"] = given["pairs"].tolist()
+    index = build_index(TWICE[items], distance="euclidean")
+    for options in ({"k": 2, "among": 3}, {"k": 40, "positives": "hard"}):
+        if form == "pairs":
+            options.pop("positives", None)
+        mined = hard_negatives(index, rules=MiningRules(**options), **given)
+        assert sorted(triplets(mined)) == sorted(definition(TWICE[items].tolist(), "euclidean", **plain, **options))
+        assert len(mined) > 4
+
+
+def test_looks_past_all_that_belong_together_by_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but 30 of 400 items have a tag of the anchor, and these are the farthest."""
+    draw, asked = np.random.default_rng(3), []
+    items = np.concatenate([draw.standard_normal((370, 2)), draw.standard_normal((30, 2)) + 50])
+    tags = Tags([["a", f"b{i % 7}"] if i < 370 else ["c"] for i in range(400)], 0.9)
+    index, search = build_index(items, distance="euclidean"), Index.search_rows
+
+    def counted(self: Index, rows: np.ndarray, k: int) -> object:
+        asked.append((len(rows), k))
+        return search(self, rows, k)
+
+    monkeypatch.setattr(Index, "search_rows", counted)
+    mined = hard_negatives(index, tags, rows=np.array([0, 380]), rules=MiningRules(k=2, among=10))
+    assert mined.counts.taken == 4
+    assert mined.counts.same_class == 369 + 29
+    assert (mined.negatives[:2] >= 370).all()
+    assert (mined.positives[:2] % 7 == 0).all()
+    assert asked == [(2, 20), (2, 80), (1, 320), (1, 400)]
 
 
 def test_looks_past_a_large_class_at_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:

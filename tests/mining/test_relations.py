@@ -15,8 +15,6 @@ from tests import reference
 
 import trivet
 from trivet import Classes, Grades, Pairs, Relation, Tags
-from trivet.knn.hard_negatives import hard_negatives
-from trivet.knn.index import build_index
 from trivet.label_noise import find_suspects
 from trivet.metrics import nearest_pairs
 from trivet.mining import adjacency
@@ -319,8 +317,8 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"labels must be a relation of one item per embedding: got 4 for 5 embeddings; .* labels\[rows\]": lambda: (
         trivet.TripletLoss()(ROWS, Tags(LISTS[:4]))
     ),
-    r"labels and reference_labels must follow one rule: got Pairs and Pairs made separately": lambda: (
-        trivet.TripletLoss()(ROWS, Pairs(5, 5).left, references=ROWS, reference_labels=Pairs(5, 5).right)
+    r"labels of both sides must follow one rule: got Pairs and Pairs made separately": lambda: trivet.TripletLoss()(
+        ROWS, Pairs(5, 5).left, references=ROWS, reference_labels=Pairs(5, 5).right
     ),
     r"labels must be classes for one beta per class: got Tags; leave num_classes out": lambda: trivet.MarginLoss(
         num_classes=3
@@ -347,7 +345,6 @@ def test_mistakes_are_named(message: str) -> None:
         trivet.diagnose,
         lambda rows, labels: trivet.Watch(lambda items: rows, rows, labels),
         lambda rows, labels: PKBatches(labels, num_classes=2, samples_per_class=2, seed=0),
-        lambda rows, labels: hard_negatives(build_index(rows.numpy()), labels),
         find_suspects,
         nearest_pairs,
     ],

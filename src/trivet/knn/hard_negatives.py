@@ -1,12 +1,13 @@
 """Hard negatives of a whole set: for each anchor and its positive, the nearest items of an index that may be negatives.
 
-An item of the anchor's class, or listed as a positive of it, never is one. One that is nearly as near as the positive,
+An item that labels call no negative of the anchor, such as one of its class, or that is listed as its positive, never
+is one. One that is nearly as near as the positive,
 or nearer, may be a positive that nobody has labelled: margins leave it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -17,13 +18,15 @@ import torch
 from trivet.distances import Array
 from trivet.knn.index import Index
 from trivet.metrics.points import Metric, spans
+from trivet.metrics.protocols import Labels, check_length
+from trivet.mining.relations import Classes, Relation, Unlabelled
 from trivet.runtime.arguments import check_at_least, check_count, check_name
 from trivet.runtime.arrays import Booleans, Floats, Integers, how_to_number
 
 Positives = Literal["easy", "hard", "random"]
 Negatives = Literal["hard", "random"]
 LISTED = 2**20  # neighbours that are listed at once: 16 MiB of row numbers and distances
-FURTHER = 4  # times as many are listed for anchors whose nearest items are nearly all of their class
+FURTHER = 4  # times as many are listed for anchors whose nearest items are nearly all no negatives
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,10 @@ class MiningRules:
 
     Attributes:
         k: negatives of each anchor and positive, at least 1; fewer where no more are left.
-        positives: of anchors without listed ones, which item of the class: "easy" the nearest, "hard" the farthest,
-            "random" any.
+        positives: of anchors without listed ones, which item of their class, or that belongs to them by another
+            relation: "easy" the nearest, "hard" the farthest, "random" any.
         negatives: of the candidates that are left, "hard" the nearest, or "random" any.
-        among: candidates: so many nearest items that are not left out by class or pair, at least `skip + k`.
+        among: candidates: so many nearest items that are not left out by labels or pair, at least `skip + k`.
         skip: of these, so many nearest are left out.
         margin: leave out candidates with D(a, n) < D(a, p) + margin; at least 0, None for no such rule.
         relative_margin: leave out candidates with S(a, n) > S(a, p) - relative_margin |S(a, p)|; cosine only.
@@ -83,9 +86,9 @@ class MiningCounts(NamedTuple):
 
     Attributes:
         anchors: that were mined for.
-        without_positive: anchors whose class has no other item; they give no pair.
+        without_positive: anchors to which no other item belongs; they give no pair.
         pairs: of an anchor and a positive.
-        same_class: items left out by class or pair, met before an anchor had its candidates.
+        same_class: items left out by labels or pair, met before an anchor had its candidates.
         candidates: looked at, for each pair; each of them is counted once in the six that follow.
         skipped: by `skip`.
         near_positive: by `margin` or `relative_margin`.
@@ -138,29 +141,31 @@ class HardNegatives:
 
 def hard_negatives(
     index: Index,
-    labels: Array | None = None,
+    labels: Labels | None = None,
     *,
     anchors: Array | None = None,
-    anchor_labels: Array | None = None,
+    anchor_labels: Labels | None = None,
     pairs: Array | None = None,
     rows: Array | None = None,
     rules: MiningRules | None = None,
 ) -> HardNegatives:
     """The hard negatives of anchors in an index, with the positive of each.
 
-    A candidate is an item that is neither the anchor itself, nor of its class, nor listed with it as a pair. Candidates
+    A candidate is an item that is neither the anchor itself, nor listed with it as a pair, and that labels call a
+    negative: one of another class, or by the rule of a relation neither a positive nor ignored. Candidates
     are ordered by distance, equal distances by row, and `rules` say which are taken. Distances, to the positive too,
     are those of the index: those of equal rows are equal to the bit, and so are kept by a margin of 0. An approximate
     index overlooks candidates, as its recall says, but invents none. Every random choice depends on the seed and the
     rows of anchor and positive alone, not on the other anchors of the call.
 
     Args:
-        labels: `(N,)` integer classes of the indexed items. They may be left out with `pairs`.
+        labels: `(N,)` integer classes of the indexed items, or a `trivet.Relation` of them. They may be left out with
+            `pairs`.
         anchors: `(A, d)` as the index was built from; by default its own rows, and an anchor is not its own positive.
-        anchor_labels: `(A,)` their classes; needed with both `anchors` and `labels`.
+        anchor_labels: `(A,)` their classes, or a relation of the same rule; needed with both `anchors` and `labels`.
         pairs: `(P, 2)` rows of anchors and of their positives in the index; several of one anchor each give triplets of
-            their own. By default each anchor has one positive of its class, see `MiningRules.positives`: "easy" and
-            "hard" compare it with all of its class, the lowest row if several are equally far.
+            their own. By default each anchor has one positive by its labels, see `MiningRules.positives`: "easy" and
+            "hard" compare it with all of them, the lowest row if several are equally far.
         rows: `(R,)` the anchors to mine for, in this order; by default all, or with `pairs` all that have one.
         rules: by default `MiningRules()`.
 
@@ -186,10 +191,10 @@ def hard_negatives(
             f"anchors must have shape (A, {index.info.dimension}), as the index has dimensions: got "
             f"{tuple(anchors.shape)}; embed both with one model."
         )
-    of_item, of_anchor = _classes(index, labels, anchors, anchor_labels)
+    relation = _relation(index, labels, anchors, anchor_labels)
     count = len(index) if anchors is None else len(anchors)
     listed = None if pairs is None else _pairs(pairs, count, len(index), within_set=anchors is None)
-    if listed is None and of_item is None:
+    if listed is None and labels is None:
         raise ValueError("positives must come from labels or from pairs: got neither; give one of them.")
     if rows is None:
         chosen = np.arange(count) if listed is None else np.unique(listed[:, 0])
@@ -205,19 +210,17 @@ def hard_negatives(
             return index.distances_of_rows(some, items)
         return index.distances(_take(anchors, some), items)
 
+    excluded = _NoNegatives(relation, listed, len(index), within_set=anchors is None)
     if listed is None:
-        assert of_item is not None
-        assert of_anchor is not None
-        at, positives = _by_class(chosen, of_item, of_anchor, anchors is None, rules, distances)
+        at, positives = _by_relation(chosen, excluded.positives(chosen), rules, distances)
     else:
         at, positives = _by_pair(chosen, listed)
     to_positive = distances(chosen[at], positives[:, None])[:, 0]
     with_positive = np.unique(at)
-    same = _SameOrListed(of_item, of_anchor, listed, len(index), within_set=anchors is None)
     positions = np.zeros(len(chosen), np.int64)
     positions[with_positive] = np.arange(len(with_positive))
     among = max(rules.skip + rules.k, min(rules.among, len(index)))
-    neighbors, far, met = _candidates(chosen[with_positive], same, nearest, among, len(index))
+    neighbors, far, met = _candidates(chosen[with_positive], excluded, nearest, among, len(index))
     neighbors, far = neighbors[positions[at]], far[positions[at]]  # (pairs, among)
 
     left = neighbors >= 0
@@ -277,50 +280,49 @@ def _draw(left: Booleans, anchors: Integers, positives: Integers, rules: MiningR
         left[row, draw.choice(there, rules.k, replace=False)] = True
 
 
-class _SameOrListed:
-    """Items to leave out for an anchor: those of its class, and those that are listed with it."""
+class _NoNegatives:
+    """Items to leave out for an anchor: those that are no negatives by a relation, and those that are listed with it.
 
-    def __init__(
-        self,
-        of_item: Integers | None,
-        of_anchor: Integers | None,
-        listed: Integers | None,
-        items: int,
-        *,
-        within_set: bool,
-    ) -> None:
-        self.of_item, self.of_anchor, self.items = of_item, of_anchor, items
-        self.sizes = None
-        if of_item is not None and of_anchor is not None:
-            self.sizes = np.bincount(of_item, minlength=1 + int(of_anchor.max(initial=0)))
+    Args:
+        relation: of the N items, and unless these are the anchors, of the anchors after them.
+        within_set: whether they are.
+    """
+
+    def __init__(self, relation: Relation, listed: Integers | None, items: int, *, within_set: bool) -> None:
+        self.relation, self.items = relation, torch.arange(items)
+        self.first_anchor = 0 if within_set else items
         both = np.empty((0, 2), np.int64) if listed is None else listed
         if within_set:  # a pair holds in both directions
             both = np.concatenate([both, both[:, ::-1]])
         self.keys = np.unique(both[:, 0] * items + both[:, 1])
 
+    def positives(self, anchors: Integers) -> Iterator[Integers]:
+        """The items that belong to each anchor by the relation, one anchor after another."""
+        return (members.numpy() for members in self.relation.list_positives(self._rows(anchors), self.items))
+
     def most(self, anchors: Integers) -> Integers:
         """At most how many items each anchor `(A,)` is without."""
-        first, last = (np.searchsorted(self.keys, rows * self.items) for rows in (anchors, anchors + 1))
-        if self.sizes is None or self.of_anchor is None:
-            return last - first
-        most: Integers = last - first + self.sizes[self.of_anchor[anchors]]
+        first, last = (np.searchsorted(self.keys, rows * len(self.items)) for rows in (anchors, anchors + 1))
+        most: Integers = last - first + self.relation.most_neutral(self._rows(anchors), self.items).numpy()
         return most
 
     def __call__(self, anchors: Integers, items: Integers) -> Booleans:
         """Return whether each of the items `(A, n)`, or -1, is left out for its anchor `(A,)`."""
-        out = np.zeros(items.shape, bool)
+        columns = torch.from_numpy(items).clamp_min(0)
+        out: Booleans = self.relation.neutral_at(self._rows(anchors), columns, self.items).numpy()
         if len(self.keys):
-            wanted = anchors[:, None] * self.items + items
+            wanted = anchors[:, None] * len(self.items) + items
             position = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
-            out = self.keys[position] == wanted
-        if self.of_item is not None and self.of_anchor is not None:
-            out |= self.of_item[items] == self.of_anchor[anchors][:, None]
+            out |= self.keys[position] == wanted
         return out & (items >= 0)
+
+    def _rows(self, anchors: Integers) -> torch.Tensor:
+        return torch.from_numpy(anchors + self.first_anchor)
 
 
 def _candidates(
     anchors: Integers,
-    same: _SameOrListed,
+    excluded: _NoNegatives,
     nearest: Callable[[Integers, int], tuple[Integers, Floats]],
     among: int,
     items: int,
@@ -332,7 +334,7 @@ def _candidates(
     """
     neighbors = np.full((len(anchors), among), -1)
     far = np.full(neighbors.shape, np.inf)
-    most = same.most(anchors) + among
+    most = excluded.most(anchors) + among
     todo, reach, met = np.arange(len(anchors)), 2 * among, 0
     while len(todo):
         reach = min(reach, items, int(most[todo].max()))
@@ -340,7 +342,7 @@ def _candidates(
         for start, stop in spans(len(todo), max(1, LISTED // reach)):
             some = todo[start:stop]
             rows, distances = nearest(anchors[some], reach)
-            out = same(anchors[some], rows)
+            out = excluded(anchors[some], rows)
             there = (rows >= 0) & ~out
             rank = there.cumsum(axis=1)
             enough = (there.sum(axis=1) >= among) | (reach >= most[some]) | (rows.shape[1] < reach or reach >= items)
@@ -355,34 +357,26 @@ def _candidates(
     return neighbors, far, met
 
 
-def _by_class(
+def _by_relation(
     anchors: Integers,
-    of_item: Integers,
-    of_anchor: Integers,
-    within_set: bool,
+    positives: Iterable[Integers],
     rules: MiningRules,
     distances: Callable[[Integers, Integers], Floats],
 ) -> tuple[Integers, Integers]:
-    """Return, for each anchor that has one, its place in `anchors` and a positive of its class."""
-    order = np.argsort(of_item, kind="stable")
-    classes = of_anchor[anchors]
-    starts, ends = (np.searchsorted(of_item[order], classes, side=side) for side in ("left", "right"))
-    positives = np.full(len(anchors), -1)
-    for position, (anchor, start, end) in enumerate(zip(anchors.tolist(), starts, ends, strict=True)):
-        members = order[start:end]
-        if within_set:
-            members = members[members != anchor]
+    """Return, for each anchor that has one, its place in `anchors` and which of its `positives` is taken."""
+    taken = np.full(len(anchors), -1)
+    for position, (anchor, members) in enumerate(zip(anchors.tolist(), positives, strict=True)):
         if not len(members):
             continue
         if rules.positives == "random":
-            positives[position] = np.random.default_rng((rules.seed, anchor)).choice(members)
+            taken[position] = np.random.default_rng((rules.seed, anchor)).choice(members)
         elif len(members) == 1:
-            positives[position] = members[0]
+            taken[position] = members[0]
         else:
             far = distances(anchors[position : position + 1], members[None])[0]
-            positives[position] = members[far.argmin() if rules.positives == "easy" else far.argmax()]
-    at = np.flatnonzero(positives >= 0)
-    return at, positives[at]
+            taken[position] = members[far.argmin() if rules.positives == "easy" else far.argmax()]
+    at = np.flatnonzero(taken >= 0)
+    return at, taken[at]
 
 
 def _by_pair(anchors: Integers, listed: Integers) -> tuple[Integers, Integers]:
@@ -395,24 +389,26 @@ def _by_pair(anchors: Integers, listed: Integers) -> tuple[Integers, Integers]:
     return at, listed[order[starts.repeat(sizes) + inside], 1]
 
 
-def _classes(
-    index: Index, labels: Array | None, anchors: Array | None, anchor_labels: Array | None
-) -> tuple[Integers | None, Integers | None]:
-    """Class numbers of the items `(N,)` and of the anchors `(A,)`, which they share."""
+def _relation(index: Index, labels: Labels | None, anchors: Array | None, anchor_labels: Labels | None) -> Relation:
+    """A relation of the items `(N,)`, and of other anchors `(A,)` after them."""
     if (labels is None) != (anchor_labels is None) and (labels is None or anchors is not None):
-        raise ValueError("classes must be known on both sides: give labels of the index and anchor_labels, or neither.")
+        raise ValueError("labels must be known on both sides: give labels of the index and anchor_labels, or neither.")
     if anchor_labels is not None and anchors is None:
         raise ValueError("anchor_labels are of anchors: got none; leave them out, as labels are those of the index.")
     if labels is None:
-        return None, None
-    of_item = _integers(labels, "labels", (len(index),))
-    if anchors is None:
-        numbers = np.unique(of_item, return_inverse=True)[1].astype(np.int64)
-        return numbers, numbers
-    assert anchor_labels is not None
-    of_anchor = _integers(anchor_labels, "anchor_labels", (len(anchors),))
-    numbers = np.unique(np.concatenate([of_item, of_anchor]), return_inverse=True)[1].astype(np.int64)
-    return numbers[: len(of_item)], numbers[len(of_item) :]
+        return Unlabelled(len(index) + (0 if anchors is None else len(anchors)))
+    of_items = _of_labels(labels, "labels", len(index))
+    if anchors is None or anchor_labels is None:
+        return of_items
+    relation, others = of_items.joined(_of_labels(anchor_labels, "anchor_labels", len(anchors)))
+    return relation.with_items(torch.cat([relation.items, others]))
+
+
+def _of_labels(labels: Labels, name: str, count: int) -> Relation:
+    if isinstance(labels, Relation):
+        check_length(labels, count, name)
+        return labels.to("cpu")
+    return Classes(torch.from_numpy(_integers(labels, name, (count,))))
 
 
 def _integers(values: Array, name: str, shape: tuple[int, ...]) -> Integers:

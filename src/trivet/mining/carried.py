@@ -42,7 +42,7 @@ class CarriedRelation(ComparedRelation):
         return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
 
     def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        shared = self.rows(anchors) @ self.rows(others).T.tocsr()  # sparse, as most share nothing
+        shared = (self.rows(others) @ self.rows(anchors).T.tocsr()).T.tocsr()  # sparse, as most share nothing
         rows = np.repeat(np.arange(len(anchors)), np.diff(shared.indptr))
         enough = shared.data >= self.least_shared(anchors)[rows]
         row, column = (
@@ -50,6 +50,10 @@ class CarriedRelation(ComparedRelation):
         )
         positive = self.positive_by_shared(anchors[row], others[column], torch.from_numpy(shared.data[enough]))
         return row[positive], column[positive]
+
+    def most_compared(self, anchors: Tensor, others: Tensor) -> int:
+        carriers = self.rows(others).sum(axis=0, dtype=np.int64)
+        return int((self.rows(anchors) @ carriers).max(initial=0))
 
     def least_shared(self, anchors: Tensor) -> npt.NDArray[np.float64]:
         """The least number of things, or a bound of it, that each of `anchors (B,)` shares with a positive."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -48,6 +50,18 @@ class Guided(ComparedRelation):
         """Grades `(B, M)` of the relation."""
         numbers = self.relation.items.to(anchors.device)
         return self.relation.relevance(numbers[anchors], numbers[others])
+
+    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
+        return self.relation[self.items].list_positives(rows, among)
+
+    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
+        neutral = self.relation[self.items].neutral_at(rows, columns, among)
+        for number, positives in enumerate(self.list_positives(rows, among)):
+            anchor, others = self.items[rows[number]], self.items[torch.cat([columns[number], positives])]
+            similarity = (self.vectors[others] @ self.vectors[anchor]).float()
+            to_columns, to_positives = similarity.split([len(columns[number]), len(positives)])
+            neutral[number] |= to_columns > pad(to_positives, (0, 1), value=torch.inf).amin() - self.margin
+        return neutral
 
     def with_positives(self) -> Tensor:
         return self.relation[self.items].with_positives()  # the guide takes none

@@ -17,6 +17,7 @@ from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, 
 
 COMPARED = 2**22  # pairs of items that a search for positives compares at once
 FIRST_BLOCK, GROWTH = 2**10, 15  # items that it compares first, and how much larger a block is than all before it
+NEIGHBOURING = 16  # items whose neighbours are compared with all of them at once
 Rows = Tensor | npt.NDArray[Any] | slice | Sequence[int]
 
 
@@ -74,8 +75,12 @@ class Relation(ABC):
         return MatrixAdjacency(self.compared, items, others)
 
     def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, anchor by anchor."""
+        """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, anchor by anchor, ascending."""
         return true_entries(self.positive(anchors, others))
+
+    def most_compared(self, anchors: Tensor, others: Tensor) -> int:
+        """With how many items of `others (M,)` such a search compares each of `anchors (B,)` at most."""
+        return len(others)
 
     def find_positives(self, rows: Tensor, among: Tensor, count: int) -> list[Tensor]:
         """Positions of positives of the items at `rows (B,)`: of each `count` at least, or all if there are fewer.
@@ -87,6 +92,34 @@ class Relation(ABC):
         anchors, positives = (torch.cat(ends) for ends in zip(*pairs, strict=True))
         counts = torch.bincount(anchors, minlength=len(rows))
         return list(torch.split(positives[anchors.argsort(stable=True)], counts.tolist()))
+
+    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
+        """Positions of all positives of each item at `rows (B,)`, one item after another.
+
+        Args:
+            among: `(M,)` positions of the items that are compared.
+        """
+        others = self.items[among]
+        for some in torch.split(rows, max(1, COMPARED // max(1, self.most_compared(self.items[rows], others)))):
+            anchors, columns = self.positive_pairs(self.items[some], others)
+            is_other = some[anchors] != among[columns]  # an item is none of its own positives
+            yield from among[columns[is_other]].split(torch.bincount(anchors[is_other], minlength=len(some)).tolist())
+
+    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
+        """Return which items at `columns (B, n)` are no negatives of those at `rows (B,)`, `(B, n)` bool.
+
+        Args:
+            among: `(M,)` positions of all items that are compared, if the rule is one of sets of items.
+        """
+        neutral = torch.empty(columns.shape, dtype=torch.bool)
+        for some in torch.arange(len(rows)).split(NEIGHBOURING):
+            others, positions = torch.unique(columns[some], return_inverse=True)
+            neutral[some] = self.compared(self.items[rows[some]], self.items[others])[1].gather(1, positions)
+        return neutral
+
+    def most_neutral(self, rows: Tensor, among: Tensor) -> Tensor:
+        """At most how many items at `among (M,)` are no negatives of each at `rows (B,)`, `(B,)` int64."""
+        return torch.full(rows.shape, len(among))
 
     def with_positives(self) -> Tensor:
         """Positions `(A,)` of the items that have a positive among the others, ascending."""
@@ -144,7 +177,7 @@ class Relation(ABC):
         mine, theirs = self.__dict__, other.__dict__
         if type(self) is not type(other) or any(mine[name] is not theirs.get(name) for name in mine if name != "items"):
             raise ValueError(
-                f"labels and reference_labels must follow one rule: got {type(self).__name__} and "
+                f"labels of both sides must follow one rule: got {type(self).__name__} and "
                 f"{type(other).__name__} made separately; make one of all items, and take the rows of each with "
                 "relation[rows]."
             )
@@ -153,7 +186,7 @@ class Relation(ABC):
     def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
         raise ValueError(
             f"labels must be one class for each item here: got {type(self).__name__}; pass integers (N,), as only "
-            "losses, trivet.mine, memories and retrieval take relations."
+            "losses, mining, memories and retrieval take relations."
         )
 
     def __len__(self) -> int:
@@ -195,6 +228,26 @@ class Classes(Relation):
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         return ClassAdjacency(items, others)
+
+    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
+        order, starts, ends = self._ranges(rows, among)
+        members = among[order]
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            of_class = members[start:end]
+            yield of_class[of_class != row]
+
+    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
+        return self.items[columns] == self.items[rows][:, None]
+
+    def most_neutral(self, rows: Tensor, among: Tensor) -> Tensor:
+        _, starts, ends = self._ranges(rows, among)
+        return ends - starts
+
+    def _ranges(self, rows: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The order of `among` by class, and in it the range of the class of each row."""
+        labels, order = self.items[among].sort(stable=True)
+        wanted = self.items[rows]
+        return order, torch.searchsorted(labels, wanted), torch.searchsorted(labels, wanted, right=True)
 
     def with_positives(self) -> Tensor:
         numbers, counts = torch.unique(self.items, return_inverse=True, return_counts=True)[1:]
