@@ -248,7 +248,7 @@ def test_equals_the_definition_by_any_relation(name: str, form: str, monkeypatch
     """Every row is there twice, so that the order of equal distances counts; few candidates are listed at first."""
     monkeypatch.setattr("trivet.mining.relations.NEIGHBOURING", 3)
     monkeypatch.setattr("trivet.mining.relations.COMPARED", 50)
-    monkeypatch.setattr("trivet.mining.carried.COMPARED", 50)
+
     (relation, rule), rows = RELATIONS[name], np.random.default_rng(5).permutation(60)
     anchors, first = (rows, 0) if form == "one set" else (rows[:25], 25)
     items = rows[first:]

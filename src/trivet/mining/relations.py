@@ -75,7 +75,7 @@ class Relation(ABC):
         return MatrixAdjacency(self.compared, items, others)
 
     def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, anchor by anchor, ascending."""
+        """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, ascending, by anchor."""
         return true_entries(self.positive(anchors, others))
 
     def most_compared(self, anchors: Tensor, others: Tensor) -> int:
