@@ -59,7 +59,7 @@ class Guided(ComparedRelation):
         for number, positives in enumerate(self.list_positives(rows, among)):
             anchor, others = self.items[rows[number]], self.items[torch.cat([columns[number], positives])]
             similarity = (self.vectors[others] @ self.vectors[anchor]).float()
-            to_columns, to_positives = similarity.split([len(columns[number]), len(positives)])
+            to_columns, to_positives = torch.split(similarity, [len(columns[number]), len(positives)])
             neutral[number] |= to_columns > pad(to_positives, (0, 1), value=torch.inf).amin() - self.margin
         return neutral
 

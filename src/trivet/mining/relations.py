@@ -103,7 +103,8 @@ class Relation(ABC):
         for some in torch.split(rows, max(1, COMPARED // max(1, self.most_compared(self.items[rows], others)))):
             anchors, columns = self.positive_pairs(self.items[some], others)
             is_other = some[anchors] != among[columns]  # an item is none of its own positives
-            yield from among[columns[is_other]].split(torch.bincount(anchors[is_other], minlength=len(some)).tolist())
+            counts = torch.bincount(anchors[is_other], minlength=len(some))
+            yield from torch.split(among[columns[is_other]], counts.tolist())
 
     def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
         """Return which items at `columns (B, n)` are no negatives of those at `rows (B,)`, `(B, n)` bool.
@@ -112,7 +113,7 @@ class Relation(ABC):
             among: `(M,)` positions of all items that are compared, if the rule is one of sets of items.
         """
         neutral = torch.empty(columns.shape, dtype=torch.bool)
-        for some in torch.arange(len(rows)).split(NEIGHBOURING):
+        for some in torch.split(torch.arange(len(rows)), NEIGHBOURING):
             others, positions = torch.unique(columns[some], return_inverse=True)
             neutral[some] = self.compared(self.items[rows[some]], self.items[others])[1].gather(1, positions)
         return neutral
