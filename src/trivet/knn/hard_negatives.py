@@ -289,8 +289,8 @@ class _NoNegatives:
     """
 
     def __init__(self, relation: Relation, listed: Integers | None, items: int, *, within_set: bool) -> None:
-        self.relation, self.items = relation, torch.arange(items)
-        self.first_anchor = 0 if within_set else items
+        self._search, self._items = relation.search(torch.arange(items)), items
+        self._first_anchor = 0 if within_set else items
         both = np.empty((0, 2), np.int64) if listed is None else listed
         if within_set:  # a pair holds in both directions
             both = np.concatenate([both, both[:, ::-1]])
@@ -298,26 +298,26 @@ class _NoNegatives:
 
     def positives(self, anchors: Integers) -> Iterator[Integers]:
         """The items that belong to each anchor by the relation, one anchor after another."""
-        return (members.numpy() for members in self.relation.list_positives(self._rows(anchors), self.items))
+        return (members.numpy() for members in self._search.positives(self._rows(anchors)))
 
     def most(self, anchors: Integers) -> Integers:
         """At most how many items each anchor `(A,)` is without."""
-        first, last = (np.searchsorted(self.keys, rows * len(self.items)) for rows in (anchors, anchors + 1))
-        most: Integers = last - first + self.relation.most_neutral(self._rows(anchors), self.items).numpy()
+        first, last = (np.searchsorted(self.keys, rows * self._items) for rows in (anchors, anchors + 1))
+        most: Integers = last - first + self._search.most_neutral(self._rows(anchors)).numpy()
         return most
 
     def __call__(self, anchors: Integers, items: Integers) -> Booleans:
         """Return whether each of the items `(A, n)`, or -1, is left out for its anchor `(A,)`."""
         columns = torch.from_numpy(items).clamp_min(0)
-        out: Booleans = self.relation.neutral_at(self._rows(anchors), columns, self.items).numpy()
+        out: Booleans = self._search.neutral(self._rows(anchors), columns).numpy()
         if len(self.keys):
-            wanted = anchors[:, None] * len(self.items) + items
+            wanted = anchors[:, None] * self._items + items
             position = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
             out |= self.keys[position] == wanted
         return out & (items >= 0)
 
     def _rows(self, anchors: Integers) -> torch.Tensor:
-        return torch.from_numpy(anchors + self.first_anchor)
+        return torch.from_numpy(anchors + self._first_anchor)
 
 
 def _candidates(

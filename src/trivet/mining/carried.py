@@ -41,7 +41,7 @@ class CarriedRelation(ComparedRelation):
         )  # a sparse one takes five times as long
         return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
 
-    def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    def _positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         shared = (self.rows(others) @ self.rows(anchors).T.tocsr()).T.tocsr()  # sparse, as most share nothing
         rows = np.repeat(np.arange(len(anchors)), np.diff(shared.indptr))
         enough = shared.data >= self.least_shared(anchors)[rows]
@@ -51,7 +51,7 @@ class CarriedRelation(ComparedRelation):
         positive = self.positive_by_shared(anchors[row], others[column], torch.from_numpy(shared.data[enough]))
         return row[positive], column[positive]
 
-    def most_compared(self, anchors: Tensor, others: Tensor) -> int:
+    def _most_compared(self, anchors: Tensor, others: Tensor) -> int:
         carriers = self.rows(others).sum(axis=0, dtype=np.int64)
         return int((self.rows(anchors) @ carriers).max(initial=0))
 

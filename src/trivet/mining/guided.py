@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
-from trivet.mining.relations import ComparedRelation, Relation, signature_of
+from trivet.mining.relations import ComparedRelation, Relation, RelationSearch, signature_of
 
 
 class Guided(ComparedRelation):
@@ -51,17 +51,8 @@ class Guided(ComparedRelation):
         numbers = self.relation.items.to(anchors.device)
         return self.relation.relevance(numbers[anchors], numbers[others])
 
-    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
-        return self.relation[self.items].list_positives(rows, among)
-
-    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
-        neutral = self.relation[self.items].neutral_at(rows, columns, among)
-        for number, positives in enumerate(self.list_positives(rows, among)):
-            anchor, others = self.items[rows[number]], self.items[torch.cat([columns[number], positives])]
-            similarity = (self.vectors[others] @ self.vectors[anchor]).float()
-            to_columns, to_positives = torch.split(similarity, [len(columns[number]), len(positives)])
-            neutral[number] |= to_columns > pad(to_positives, (0, 1), value=torch.inf).amin() - self.margin
-        return neutral
+    def search(self, among: Tensor) -> RelationSearch:
+        return _GuidedSearch(self, among)
 
     def with_positives(self) -> Tensor:
         return self.relation[self.items].with_positives()  # the guide takes none
@@ -73,3 +64,22 @@ class Guided(ComparedRelation):
         similarity = (guide[anchors] @ guide[others].T).float()  # rounded, so that equal ones are equal
         least = pad(similarity.masked_fill(~positive, torch.inf), (0, 1), value=torch.inf).amin(dim=1, keepdim=True)
         return positive, neutral | (similarity > least - self.margin)
+
+
+class _GuidedSearch(RelationSearch):
+    def __init__(self, guided: Guided, among: Tensor) -> None:
+        super().__init__(guided, among)
+        self._guided, self._unguided = guided, guided.relation[guided.items].search(among)
+
+    def positives(self, rows: Tensor) -> Iterator[Tensor]:
+        return self._unguided.positives(rows)
+
+    def neutral(self, rows: Tensor, columns: Tensor) -> Tensor:
+        neutral, vectors, items = self._unguided.neutral(rows, columns), self._guided.vectors, self._guided.items
+        for number, positives in enumerate(self.positives(rows)):
+            others = items[torch.cat([columns[number], positives])]
+            similarity = (vectors[others] @ vectors[items[rows[number]]]).float()
+            to_columns, to_positives = torch.split(similarity, [len(columns[number]), len(positives)])
+            least = pad(to_positives, (0, 1), value=torch.inf).amin()
+            neutral[number] |= to_columns > least - self._guided.margin
+        return neutral

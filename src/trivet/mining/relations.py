@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trivet.mining.adjacency import Adjacency, ClassAdjacency, MatrixAdjacency, UnlabelledAdjacency, true_entries
+from trivet.runtime.lazy import lazy
 
 COMPARED = 2**22  # pairs of items that a search for positives compares at once
 FIRST_BLOCK, GROWTH = 2**10, 15  # items that it compares first, and how much larger a block is than all before it
@@ -74,11 +75,11 @@ class Relation(ABC):
         """The comparison of the items of a batch with its references."""
         return MatrixAdjacency(self.compared, items, others)
 
-    def positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    def _positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         """The pairs of positives among items `(B,)` and `(M,)`: positions `(P,)` in both, ascending, by anchor."""
         return true_entries(self.positive(anchors, others))
 
-    def most_compared(self, anchors: Tensor, others: Tensor) -> int:
+    def _most_compared(self, anchors: Tensor, others: Tensor) -> int:
         """With how many items of `others (M,)` such a search compares each of `anchors (B,)` at most."""
         return len(others)
 
@@ -93,34 +94,9 @@ class Relation(ABC):
         counts = torch.bincount(anchors, minlength=len(rows))
         return list(torch.split(positives[anchors.argsort(stable=True)], counts.tolist()))
 
-    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
-        """Positions of all positives of each item at `rows (B,)`, one item after another.
-
-        Args:
-            among: `(M,)` positions of the items that are compared.
-        """
-        others = self.items[among]
-        for some in torch.split(rows, max(1, COMPARED // max(1, self.most_compared(self.items[rows], others)))):
-            anchors, columns = self.positive_pairs(self.items[some], others)
-            is_other = some[anchors] != among[columns]  # an item is none of its own positives
-            counts = torch.bincount(anchors[is_other], minlength=len(some))
-            yield from torch.split(among[columns[is_other]], counts.tolist())
-
-    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
-        """Return which items at `columns (B, n)` are no negatives of those at `rows (B,)`, `(B, n)` bool.
-
-        Args:
-            among: `(M,)` positions of all items that are compared, if the rule is one of sets of items.
-        """
-        neutral = torch.empty(columns.shape, dtype=torch.bool)
-        for some in torch.split(torch.arange(len(rows)), NEIGHBOURING):
-            others, positions = torch.unique(columns[some], return_inverse=True)
-            neutral[some] = self.compared(self.items[rows[some]], self.items[others])[1].gather(1, positions)
-        return neutral
-
-    def most_neutral(self, rows: Tensor, among: Tensor) -> Tensor:
-        """At most how many items at `among (M,)` are no negatives of each at `rows (B,)`, `(B,)` int64."""
-        return torch.full(rows.shape, len(among))
+    def search(self, among: Tensor) -> RelationSearch:
+        """A search for what belongs to items, and what is no negative of them, among those at `among (M,)`."""
+        return RelationSearch(self, among)
 
     def with_positives(self) -> Tensor:
         """Positions `(A,)` of the items that have a positive among the others, ascending."""
@@ -140,7 +116,7 @@ class Relation(ABC):
         while start < len(among) and len(lacking := (counted < count).nonzero()[:, 0]):
             block = among[start : start + max(FIRST_BLOCK, min(GROWTH * start, COMPARED // len(lacking)))]
             for anchors in torch.split(lacking, max(1, COMPARED // len(block))):
-                of_anchors, columns = self.positive_pairs(self.items[rows[anchors]], self.items[block])
+                of_anchors, columns = self._positive_pairs(self.items[rows[anchors]], self.items[block])
                 ends = anchors[of_anchors], block[columns]
                 is_other = rows[ends[0]] != ends[1]  # an item is none of its own positives
                 counted += torch.bincount(ends[0][is_other], minlength=len(rows))
@@ -209,6 +185,41 @@ class Relation(ABC):
         return other
 
 
+class RelationSearch:
+    """Search among some items of a relation for what belongs to others, and what is no negative of them.
+
+    Args:
+        relation: of N items.
+        among: `(M,)` positions of those that are compared.
+    """
+
+    def __init__(self, relation: Relation, among: Tensor) -> None:
+        self.relation, self.among = relation, among
+
+    def positives(self, rows: Tensor) -> Iterator[Tensor]:
+        """Positions of all positives of each item at `rows (B,)`, one item after another."""
+        items = self.relation.items
+        others = items[self.among]
+        most = self.relation._most_compared(items[rows], others)
+        for some in torch.split(rows, max(1, COMPARED // max(1, most))):
+            anchors, columns = self.relation._positive_pairs(items[some], others)
+            is_other = some[anchors] != self.among[columns]  # an item is none of its own positives
+            counts = torch.bincount(anchors[is_other], minlength=len(some))
+            yield from torch.split(self.among[columns[is_other]], counts.tolist())
+
+    def neutral(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return which items at `columns (B, n)` are no negatives of those at `rows (B,)`, `(B, n)` bool."""
+        neutral, items = torch.empty(columns.shape, dtype=torch.bool), self.relation.items
+        for some in torch.split(torch.arange(len(rows)), NEIGHBOURING):
+            others, positions = torch.unique(columns[some], return_inverse=True)
+            neutral[some] = self.relation.compared(items[rows[some]], items[others])[1].gather(1, positions)
+        return neutral
+
+    def most_neutral(self, rows: Tensor) -> Tensor:
+        """At most how many items are no negatives of each at `rows (B,)`, `(B,)` int64."""
+        return torch.full(rows.shape, len(self.among))
+
+
 class Classes(Relation):
     """Items of one class belong together, all others do not. Integer labels mean this.
 
@@ -230,25 +241,8 @@ class Classes(Relation):
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         return ClassAdjacency(items, others)
 
-    def list_positives(self, rows: Tensor, among: Tensor) -> Iterator[Tensor]:
-        order, starts, ends = self._ranges(rows, among)
-        members = among[order].numpy()  # masked in a tenth of the time
-        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            of_class = members[start:end]
-            yield torch.from_numpy(of_class[of_class != row])
-
-    def neutral_at(self, rows: Tensor, columns: Tensor, among: Tensor) -> Tensor:
-        return self.items[columns] == self.items[rows][:, None]
-
-    def most_neutral(self, rows: Tensor, among: Tensor) -> Tensor:
-        _, starts, ends = self._ranges(rows, among)
-        return ends - starts
-
-    def _ranges(self, rows: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The order of `among` by class, and in it the range of the class of each row."""
-        labels, order = self.items[among].sort(stable=True)
-        wanted = self.items[rows]
-        return order, torch.searchsorted(labels, wanted), torch.searchsorted(labels, wanted, right=True)
+    def search(self, among: Tensor) -> RelationSearch:
+        return _ClassSearch(self, among)
 
     def with_positives(self) -> Tensor:
         numbers, counts = torch.unique(self.items, return_inverse=True, return_counts=True)[1:]
@@ -260,6 +254,32 @@ class Classes(Relation):
 
     def alone(self, numbers: Tensor) -> Relation:
         return Classes(numbers)
+
+
+class _ClassSearch(RelationSearch):
+    def positives(self, rows: Tensor) -> Iterator[Tensor]:
+        starts, ends = self._ranges(rows)
+        members = self.among[self._sorted.indices].numpy()  # masked in a tenth of the time
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            of_class = members[start:end]
+            yield torch.from_numpy(of_class[of_class != row])
+
+    def neutral(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.relation.items[columns] == self.relation.items[rows][:, None]
+
+    def most_neutral(self, rows: Tensor) -> Tensor:
+        starts, ends = self._ranges(rows)
+        return ends - starts
+
+    @lazy
+    def _sorted(self) -> torch.return_types.sort:
+        """The labels of the items, and the order that sorts them."""
+        return self.relation.items[self.among].sort(stable=True)
+
+    def _ranges(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The range of the class of each row among the sorted labels."""
+        labels, wanted = self._sorted.values, self.relation.items[rows]
+        return torch.searchsorted(labels, wanted), torch.searchsorted(labels, wanted, right=True)
 
 
 class Unlabelled(Classes):
