@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "text_pairs.json")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for seed, name in product([None, *range(arguments.seeds)], ("banking77", "clinc150")):
+    for seed, name in product([None, *range(arguments.seeds)], ("clinc150", "banking77")):
         (sentences, labels), (queries, intents) = split(name)
         theirs = None
         for way in ("before",) if seed is None else WAYS:
