@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from trivet.datasets import DataConfig, Dataset, Splits, load
+from trivet.datasets import DataConfig, Dataset, Splits, load, load_file
 from trivet.datasets.config import with_validation_fold
 from trivet.datasets.pairs import JudgedPairs
 from trivet.metrics import retrieve_levels
 
 
-def loaded(path: Path, **settings: object) -> Splits:
+def loaded(path: Path | object, **settings: object) -> Splits:
     return load(DataConfig.parse({"name": "pairs", "path": str(path), **settings}, source="x"), None)
 
 
@@ -165,3 +165,58 @@ def test_folds_leave_pairs_to_train_on(table: Path) -> None:
     again = with_validation_fold(splits, config)
     assert positives(again.train)
     assert positives(again.train) | positives(again.evaluation["validation"]) == positives(splits.train)
+
+
+def vector_files(folder: Path, widths: tuple[int, int]) -> dict[str, object]:
+    """A table of 12 pairs of ids, and the vectors of each side in files of their own, in another order."""
+    random = np.random.default_rng(0)
+    (folder / "pairs.csv").write_text("\n".join(["image,caption", *(f"i{n},c{n}" for n in range(12))]))
+    settings: dict[str, object] = {"path": str(folder / "pairs.csv")}
+    for side, letter, width in zip(("left", "right"), "ic", widths, strict=True):
+        order = random.permutation(14)
+        rows = np.arange(14)[order, None] + np.arange(width) / 100
+        np.savez(folder / f"{side}.npz", embeddings=rows.astype(np.float32), id=[f"{letter}{n}" for n in order])
+        settings[f"{side}_vectors"] = str(folder / f"{side}.npz")
+    return settings
+
+
+def vectors_by_id(items: Dataset) -> dict[str, list[float]]:
+    return dict(zip(shows(items), items.inputs.batch(np.arange(len(items))).tolist(), strict=True))
+
+
+def test_vectors_of_two_encoders_have_numbers_of_their_own(tmp_path: Path) -> None:
+    settings = vector_files(tmp_path, (3, 2))
+    config = DataConfig.parse({"name": "pairs", **settings}, source="x")
+    assert config.item_kind == "vectors"
+    splits = load(config, None)
+    rows = vectors_by_id(splits.train) | vectors_by_id(splits.evaluation["test"])
+    assert rows["i7"] == pytest.approx([7, 7.01, 7.02, 0, 0])
+    assert rows["c4"] == pytest.approx([0, 0, 0, 4, 4.01])
+    other = load_file(config, tmp_path / "right.npz", None)
+    assert vectors_by_id(other)["c13"] == pytest.approx([0, 0, 0, 13, 13.01])
+    np.savez(tmp_path / "long.npz", embeddings=np.ones((2, 4), np.float32), id=["a", "b"])
+    with pytest.raises(ValueError, match=r"the length of a side that the run was trained on, 3 or 2: got 4"):
+        load_file(config, tmp_path / "long.npz", None)
+
+
+def test_vectors_of_one_space_stay_as_they_are(tmp_path: Path) -> None:
+    settings = vector_files(tmp_path, (2, 2))
+    assert vectors_by_id(loaded(**settings).train)["c4"] == pytest.approx([4, 4.01])
+    separate = {**settings, "towers": "separate"}
+    assert vectors_by_id(loaded(**separate).train)["c4"] == pytest.approx([0, 0, 4, 4.01])
+    with pytest.raises(ValueError, match="must say of which side they are, and both have 2"):
+        load_file(DataConfig.parse({"name": "pairs", **separate}, source="x"), tmp_path / "left.npz", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"towers": "shared"}, "needs vectors of one length: got 3 on the left and 2 on the right"),
+        ({"right_vectors": None}, "left_vectors and right_vectors go together"),
+        ({"left": "caption", "right": "image"}, r"each 'caption' of .* must be an id in .*: 12 of 12 are not, first"),
+    ],
+)
+def test_vectors_that_do_not_fit(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    settings = {**vector_files(tmp_path, (3, 2)), **change}
+    with pytest.raises(ValueError, match=message):
+        loaded(**{key: value for key, value in settings.items() if value is not None})

@@ -142,6 +142,18 @@ VectorCodes = Annotated[
 ]
 
 
+LeftVectors = Annotated[
+    Path | None,
+    typer.Option(
+        callback=exists,
+        help="Vectors of the left side of pairs, as of trivet embed; its column holds their ids.",
+    ),
+]
+RightVectors = Annotated[
+    Path | None, typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise.")
+]
+
+
 def ladder_values(weights: Sequence[str] | None, start: Sequence[Path] | None, minutes: float | None) -> dict[str, Any]:
     """The options above as settings of `LadderConfig`."""
     files = {}
@@ -183,9 +195,9 @@ class TagOptions:
         return tag_cells(self.separator, self.match)
 
 
-def pair_sides(pairs: bool, left: str | None, right: str | None) -> PairSides | None:
-    """Read the options `--pairs`, `--left` and `--right`, of which each says that rows are pairs."""
-    return PairSides(left, right) if pairs or left is not None or right is not None else None
+def pair_sides(pairs: bool, *options: Any) -> PairSides | None:
+    """Read the options of pairs: `--pairs` and those of `PairSides`, in its order, of which each says so as well."""
+    return PairSides(*options) if pairs or any(option is not None for option in options) else None
 
 
 def tag_cells(separator: str | None, match: str | None) -> TagCells | None:

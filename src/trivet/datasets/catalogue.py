@@ -83,6 +83,8 @@ def load_file(
     """
     if config.item_kind == "texts":
         return texts.texts_like(config, path, tokenize)
+    if isinstance(config, pairs.PairsConfig):
+        return pairs.vectors_of_side(config, path, choice)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path, choice)
     if frame is not None:

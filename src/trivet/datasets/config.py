@@ -93,7 +93,6 @@ class DataConfig(NamedConfig):
     noise: NoiseConfig | None = None
     decisions: Path | None = None
 
-    item_kind: ClassVar[ItemKind] = "vectors"  # of the items
     mirrored: ClassVar[bool] = False  # whether an image and its mirror image are of one class
 
     @classmethod
@@ -111,6 +110,11 @@ class DataConfig(NamedConfig):
     def label_levels(self) -> tuple[str, ...] | None:
         """The label levels, coarse first, where they are known before the data are read."""
         return DATA_SETS.entry(self.name).levels or None
+
+    @property
+    def item_kind(self) -> ItemKind:
+        """The kind of the items."""
+        return "vectors"
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:
@@ -178,7 +182,10 @@ class ImagesConfig(DataConfig):
     image_size: Side
     channels: Channels
 
-    item_kind = "images"
+    @property
+    def item_kind(self) -> ItemKind:
+        """The kind of the items."""
+        return "images"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy import sparse
 from scipy.sparse import csgraph
 from torch import Tensor
 
-from trivet.datasets.config import DataConfig, DatasetEntry
+from trivet.datasets.config import DataConfig, DatasetEntry, ItemKind
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import TRAIN
-from trivet.datasets.texts import with_ngrams
-from trivet.datasets.vectors import VectorInputs
+from trivet.datasets.texts import with_inputs, with_ngrams
+from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
-from trivet.io.pair_table import PairTable, read_pairs
+from trivet.io.pair_table import PairSide, PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
-from trivet.io.read_embeddings import TEXT
+from trivet.io.read_embeddings import TEXT, read_vectors
+from trivet.io.vector_choice import VectorChoice
 from trivet.mining.pairs import Pairs
 from trivet.mining.relations import signature_of
 from trivet.runtime.arrays import Floats, Integers
@@ -46,6 +48,10 @@ class PairsConfig(DataConfig):
         split: "auto" follows the column split, else "groups": pairs that share no content are held out.
         holdout: share of the left side that is held out in groups.
         seed: decides which groups are.
+        left_vectors, right_vectors: files of vectors made elsewhere, by the ids that the columns of both sides hold, as
+            trivet embed writes them; for images and texts, say, by two encoders.
+        towers: "shared" for vectors of one space, such as CLIP's, which one head takes; "separate" for two, each with a
+            head of its own; "auto" takes vectors of equal length for those of one.
         skip_empty: leave out rows without a side or a score.
     """
 
@@ -59,9 +65,23 @@ class PairsConfig(DataConfig):
     split: Literal["auto", "groups"] = "auto"
     holdout: float = Field(0.2, gt=0, lt=1)
     seed: int = Field(0, ge=0)
+    left_vectors: Path | None = None
+    right_vectors: Path | None = None
+    towers: Literal["auto", "shared", "separate"] = "auto"
     skip_empty: bool = False
 
-    item_kind = "texts"
+    @model_validator(mode="after")
+    def _check_vectors(self) -> Self:
+        if (self.left_vectors is None) != (self.right_vectors is None):
+            raise ValueError("left_vectors and right_vectors go together: got one of them; give both, or neither.")
+        if self.towers != "auto" and self.left_vectors is None:
+            raise ValueError("towers is for vectors of both sides: remove it, or set left_vectors and right_vectors.")
+        return self
+
+    @property
+    def item_kind(self) -> ItemKind:
+        """The kind of the items: texts, or the vectors of both sides."""
+        return "texts" if self.left_vectors is None else "vectors"
 
     @property
     def label_levels(self) -> tuple[str, ...]:
@@ -136,7 +156,80 @@ def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress |
     Raises:
         ValueError: if the file is broken, sides or scores are not clear, or the pairs cannot be split.
     """
-    return with_ngrams(*unencoded(config))
+    splits, contents = unencoded(config)
+    if config.left_vectors is None or config.right_vectors is None:
+        return with_ngrams(splits, contents)
+    sides = read_pair_table(config)
+    left, right = (
+        _vectors_of(side, path, config)
+        for side, path in ((sides.left, config.left_vectors), (sides.right, config.right_vectors))
+    )
+    widths = left.shape[1], right.shape[1]
+    if config.towers == "shared" and widths[0] != widths[1]:
+        raise ValueError(
+            f'data.towers = "shared" needs vectors of one length: got {widths[0]} on the left and {widths[1]} on the '
+            'right; set "separate".'
+        )
+    vectors = np.concatenate([_placed(left, 0, widths, config), _placed(right, 1, widths, config)])
+    return with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
+
+
+def vectors_of_side(config: PairsConfig, path: Path, choice: VectorChoice) -> Dataset:
+    """The vectors of another file as a run on `config` takes them; which side they are of, their length says.
+
+    Raises:
+        ValueError: if the file cannot be used, or the length does not say it.
+    """
+    assert config.left_vectors is not None
+    assert config.right_vectors is not None
+    items = vectors_like(VectorsConfig(path=path), path, choice)
+    assert isinstance(items.inputs, VectorInputs)
+    widths = tuple(
+        read_vectors(file, levels=()).embeddings.shape[1] for file in (config.left_vectors, config.right_vectors)
+    )
+    width = items.inputs.vectors.shape[1]
+    if width not in widths:
+        raise ValueError(
+            f"the vectors of {path} must have the length of a side that the run was trained on, {widths[0]} or "
+            f"{widths[1]}: got {width}; make them with the encoder of that side."
+        )
+    if config.towers == "separate" and widths[0] == widths[1]:
+        raise ValueError(
+            f"the length of the vectors of {path} must say of which side they are, and both have {width}: embed the "
+            f"pairs themselves, with trivet embed RUN {config.name}."
+        )
+    placed = _placed(np.asarray(items.inputs.vectors), widths.index(width), widths, config)
+    return replace(items, inputs=replace(items.inputs, vectors=placed))
+
+
+def _vectors_of(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:
+    """The vectors `(C, d)` of the contents of a side, by their ids."""
+    known = read_vectors(path, levels=())
+    rows = {id: row for row, id in enumerate(known.names())}
+    if lacking := [content for content in side.contents if content not in rows]:
+        raise ValueError(
+            f"each {side.name!r} of {config.path} must be an id in {path}: {len(lacking)} of {len(side.contents)} are "
+            f"not, first {lacking[0][:60]!r}; embed these too, or correct the ids."
+        )
+    positions = np.array([rows[content] for content in side.contents])
+    vectors = np.asarray(known.embeddings[positions], np.float32)
+    check_finite(vectors, positions, path)
+    return vectors
+
+
+def _placed(
+    vectors: npt.NDArray[np.floating], side: int, widths: tuple[int, int], config: PairsConfig
+) -> npt.NDArray[np.float32]:
+    """The vectors of a side: of one space as they are, of two in numbers of their own, with 0 in those of the other.
+
+    A linear map of the latter is a head for each side.
+    """
+    if config.towers == "shared" or (config.towers == "auto" and widths[0] == widths[1]):
+        return vectors.astype(np.float32)
+    placed = np.zeros((len(vectors), sum(widths)), np.float32)
+    start = widths[0] * side
+    placed[:, start : start + widths[side]] = vectors
+    return placed
 
 
 def unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:

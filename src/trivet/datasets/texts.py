@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from trivet.datasets.config import DATA_SETS, DataConfig, DatasetEntry
+from trivet.datasets.config import DATA_SETS, DataConfig, DatasetEntry, ItemKind
 from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.splitting import ListedConfig, column_subsets, make_splits
@@ -32,7 +32,10 @@ class TextsConfig(ListedConfig):
     path: Path
     text: str = TEXT
 
-    item_kind = "texts"
+    @property
+    def item_kind(self) -> ItemKind:
+        """The kind of the items."""
+        return "texts"
 
     @property
     def text_column(self) -> str:
@@ -90,7 +93,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
 def with_ngrams(splits: Splits, texts: Sequence[str]) -> Splits:
     """The splits with the vectors of the n-grams of M texts, those of the training items, for vectors `(M, 0)`."""
     vectors = _ngram_vectors(_trained(splits), tuple(texts))
-    return _with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
+    return with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
 def with_tokens(splits: Splits, texts: Sequence[str], tokenize: Tokenize) -> Splits:
@@ -98,7 +101,7 @@ def with_tokens(splits: Splits, texts: Sequence[str], tokenize: Tokenize) -> Spl
     tokens = tokenize(texts)
     assert isinstance(splits.train.inputs, VectorInputs)
     trained = splits.train.inputs.rows
-    splits = _with_inputs(splits, lambda inputs: TextInputs(texts, tokens, inputs.rows, trained))
+    splits = with_inputs(splits, lambda inputs: TextInputs(texts, tokens, inputs.rows, trained))
     if not tokens.cut:
         return splits
     warning = (
@@ -108,7 +111,7 @@ def with_tokens(splits: Splits, texts: Sequence[str], tokenize: Tokenize) -> Spl
     return replace(splits, warnings=(*splits.warnings, warning))
 
 
-def _with_inputs(splits: Splits, change: Callable[[VectorInputs], Inputs]) -> Splits:
+def with_inputs(splits: Splits, change: Callable[[VectorInputs], Inputs]) -> Splits:
     """The splits with other inputs in place of those of each data set."""
 
     def changed(data: Dataset) -> Dataset:

@@ -51,10 +51,17 @@ SCORES = ("score", "similarity", "similarity_score", "relevance", "grade", "labe
 
 
 class PairSides(NamedTuple):
-    """The columns of both sides; None for one with a usual name."""
+    """The columns of both sides, and the files of their vectors where these are the items.
 
-    left: str | None
-    right: str | None
+    Attributes:
+        left, right: None for a column with a usual name.
+        left_vectors, right_vectors: see `trivet.datasets.pairs.PairsConfig`.
+    """
+
+    left: str | None = None
+    right: str | None = None
+    left_vectors: Path | None = None
+    right_vectors: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)

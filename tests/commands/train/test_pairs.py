@@ -86,3 +86,25 @@ def test_tables_that_may_be_pairs_ask(run_command: Call, table: Path, tmp_path: 
     code, _, error = run_command("init", table, "--pairs", "--labels", "answer", "-o", tmp_path / "x.toml")
     assert code == 2
     assert "leave --labels out" in error
+
+
+def test_a_head_for_each_of_two_encoders(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides are linear maps of what they share, of other lengths."""
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {100: 1e-2})
+    random = np.random.default_rng(0)
+    shared = random.standard_normal((300, 6)).astype(np.float32)
+    names = {"left": [f"i{n}" for n in range(300)], "right": [f"c{n}" for n in range(300)]}
+    for side, width in (("left", 10), ("right", 7)):
+        rows = shared @ random.standard_normal((6, width)).astype(np.float32)
+        np.savez(tmp_path / f"{side}.npz", embeddings=rows, id=names[side])
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["image,caption", *map(",".join, zip(*names.values(), strict=True))]))
+    run = tmp_path / "run"
+    sides = ("--left-vectors", tmp_path / "left.npz", "--right-vectors", tmp_path / "right.npz")
+    rungs = "--set=ladder.rungs=['encoder', 'head']"
+    assert run_command("train", pairs, *sides, "-o", run, "--minutes", 9, rungs)[0] == 0
+    record = json.loads((run / "record.json").read_text())
+    for split in ("test", "test-reversed"):
+        trained, raw = (row["levels"]["pair"]["recall@1"] for row in record["evaluation"][split][:2])
+        assert trained > 0.5 > raw
+    assert run_command("embed", run, tmp_path / "right.npz", "-o", tmp_path / "right.parquet")[0] == 0

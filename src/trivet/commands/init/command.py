@@ -14,10 +14,12 @@ from trivet.commands.shared_options import (
     EmbeddingColumn,
     Json,
     Left,
+    LeftVectors,
     Match,
     Minutes,
     PairRows,
     Right,
+    RightVectors,
     Separator,
     SkipEmpty,
     Start,
@@ -75,6 +77,8 @@ def init(
     pairs: PairRows = False,
     left: Left = None,
     right: Right = None,
+    left_vectors: LeftVectors = None,
+    right_vectors: RightVectors = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
     data_root: DataRoot = None,
@@ -89,7 +93,7 @@ def init(
 
         choice = VectorChoice(table, embedding, codes)
         tags = tag_cells(separator, match)
-        sides = pair_sides(pairs, left, right)
+        sides = pair_sides(pairs, left, right, left_vectors, right_vectors)
         detected = detect(path, labels, text, choice, tags=tags, pairs=sides, skip_empty=skip_empty, root=data_root)
         proposal = propose(path, detected, ladder=ladder_values(weights, start, minutes), data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))

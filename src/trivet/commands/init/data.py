@@ -104,7 +104,8 @@ class DetectedData:
         """The kind of the items."""
         if self.images is not None:
             return "images"
-        return "texts" if self.kind in ("texts", "pairs") else "vectors"
+        of_texts = self.kind == "texts" or (self.kind == "pairs" and "left_vectors" not in self.data)
+        return "texts" if of_texts else "vectors"
 
     def sizes(self, level: str) -> Integers:
         """The number of items of each class or tag, the smallest first."""
@@ -162,7 +163,7 @@ def detect(
         }
         if wrong := [name for name, value in options.items() if value is not None]:
             raise ValueError(f"pairs have two columns of texts, and no labels: leave {wrong[0]} out.")
-        return _pairs(path, pairs or PairSides(None, None), skip_empty)
+        return _pairs(path, pairs or PairSides(), skip_empty)
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
@@ -357,7 +358,7 @@ def _texts(
 
 def _pairs(path: Path, sides: PairSides, skip_empty: bool) -> DetectedData:
     data: dict[str, Any] = {"name": "pairs", "path": str(path)} | ({"skip_empty": True} if skip_empty else {})
-    data |= {name: column for name, column in sides._asdict().items() if column is not None}
+    data |= {name: str(value) for name, value in sides._asdict().items() if value is not None}
     config = PairsConfig.parse(data, source=str(path))
     assert isinstance(config, PairsConfig)
     table = read_pair_table(config)

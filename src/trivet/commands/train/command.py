@@ -20,10 +20,12 @@ from trivet.commands.shared_options import (
     EmbeddingColumn,
     Json,
     Left,
+    LeftVectors,
     Match,
     Minutes,
     PairRows,
     Right,
+    RightVectors,
     Separator,
     SkipEmpty,
     Start,
@@ -104,6 +106,8 @@ def train(
     pairs: PairRows = False,
     left: Left = None,
     right: Right = None,
+    left_vectors: LeftVectors = None,
+    right_vectors: RightVectors = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
@@ -130,7 +134,7 @@ def train(
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes", "separator", "match")
-    of_pairs = ("pairs", "left", "right")
+    of_pairs = ("pairs", "left", "right", "left_vectors", "right_vectors")
     further = Further(
         download, accept_licence or [], interactive=not json and sys.stdin.isatty() and sys.stderr.isatty()
     )
@@ -189,7 +193,7 @@ def train(
                 ladder_values(weights, start, minutes),
                 VectorChoice(table, embedding, codes),
                 tag_cells(separator, match),
-                pair_sides(pairs, left, right),
+                pair_sides(pairs, left, right, left_vectors, right_vectors),
                 further,
                 skip_empty=skip_empty,
                 data_root=data_root,
