@@ -94,7 +94,7 @@ def test_the_file_says_what_is_held_out(tmp_path: Path) -> None:
     assert list(splits.evaluation) == ["test", "test-reversed", "val", "val-reversed"]
     assert sorted(shows(splits.train)) == ["a", "b", "x", "y"]
     assert sorted(shows(splits.evaluation["test"])) == ["c", "d", "y", "z"]
-    assert "1 answer that belong to a query of 'test' are trained on, too: a network may know them." in splits.warnings
+    assert splits.warnings == ("1 answer of pairs of 'test' are trained on, too: a network may know them.",)
     path.write_text(path.read_text().replace("c,y,test", "a,y,test"))
     with pytest.raises(ValueError, match=r"no query may be both .*: 1 of 'test' are, first 'a'; put all rows of each"):
         loaded(path)

@@ -124,12 +124,15 @@ def load(
             f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
             f"{splits.train.inputs.shape}; remove it."
         )
-    splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(unfolded, texts=of_texts)))
+    # Splits of pairs may search one collection, and say so themselves; equal texts are one item of a side.
+    of_pairs = splits.level in splits.train.numbers
+    if not of_pairs:
+        splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(unfolded, texts=of_texts)))
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
     if decisions is not None:
         assert config.decisions is not None
         splits = apply_decisions(splits, decisions, config.decisions)
-    if of_texts:
+    if of_texts and not of_pairs:
         splits = replace(splits, warnings=(*splits.warnings, *duplicate_text_warnings(splits.train, splits.level)))
     return splits

@@ -373,8 +373,7 @@ def _listed_subsets(relation: JudgedPairs, table: PairTable, notes: list[str]) -
         known = len(np.intersect1d(np.unique(judged[of_split & belongs, 1]), trained))
         if known:
             notes.append(
-                f"{counted(known, table.right.name)} that belong to a {table.left.name} of {name!r} are trained on, "
-                "too: a network may know them."
+                f"{counted(known, table.right.name)} of pairs of {name!r} are trained on, too: a network may know them."
             )
         subsets[name] = np.concatenate([queries, gallery])
     return subsets
