@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,23 @@ def test_batches_are_used_where_they_can_be_had(tmp_path: Path) -> None:
     loop = trivet.Watch(model.eval().embed, HELD_OUT, HELD_OUT_LABELS)
     loop.step(*drawn(24, seed=3), loss=0.5)
     assert loop.monitor.series["loss"] == [0.5]
+
+
+def test_held_out_items_may_follow_any_relation(tmp_path: Path) -> None:
+    model = Sentences()
+    tags = trivet.Tags([[f"intent {number}"] for number in HELD_OUT_LABELS])
+    classes, related = (trivet.Watch(model.eval().embed, HELD_OUT, labels) for labels in (HELD_OUT_LABELS, tags))
+    assert related.monitor.probing.series["recall"] == pytest.approx(classes.monitor.probing.series["recall"])
+    assert related.monitor.probing.items == len(HELD_OUT_LABELS)
+    batch = drawn(24, seed=3)[0]
+    related.step(batch, trivet.Pairs(12, 12), 0.5)
+    assert math.isfinite(related.monitor.series["within"][0])
+    trainer = trainer_with(model, SentenceLoss(model, trivet.TripletLoss()), tmp_path, max_steps=1)
+    with pytest.raises(ValueError, match=r"got 3 for \d+; take relation"):
+        trivet.watch(trainer, TEXTS, tags[:3])
+    watch = trivet.watch(trainer, TEXTS, tags)
+    trainer.train()
+    assert str(watch.summary()).startswith("Recall@1 by the labels of")
 
 
 @pytest.mark.parametrize(

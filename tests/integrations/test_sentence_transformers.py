@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,21 @@ def test_columns_are_the_in_batch_softmax(columns: int) -> None:
     expected = softmax(embedded(model, given))
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradient(value, model), gradient(expected, model), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_columns_are_watched_as_pairs_of_two_sides(columns: int) -> None:
+    model, given, monitor = Encoder(), texts(columns), trivet.CollapseMonitor()
+    loss = SentenceLoss(model, trivet.NPairLoss(**SOFTMAX))
+    monitor.watch(loss.batch)
+    for _ in range(5):
+        loss(given)
+    first, *others = embedded(model, given)
+    within = (first - others[0]).norm(dim=1)
+    apart = torch.cdist(first, torch.cat(others))
+    apart[torch.arange(len(first)), torch.arange(len(first))] = math.nan  # rows of one side are not compared
+    assert monitor.series["within"][-1] == pytest.approx(within.square().mean().sqrt().item(), rel=1e-4)
+    assert monitor.series["between"][-1] == pytest.approx(apart.square().nanmean().sqrt().item(), rel=1e-4)
 
 
 def test_both_directions_compare_the_second_column_with_the_first() -> None:

@@ -14,6 +14,8 @@ from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.distances import Array, as_classes
 from trivet.integrations.sentence_transformers import SentenceLoss
 from trivet.integrations.watch import Action, LossWatch
+from trivet.mining.batch import Labels
+from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Integers
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class Watch:
             called without gradients, and a module in evaluation mode, of which each part is left in the mode it was in;
             a function does that itself. Distances are Euclidean: normalise what you compare by cosine.
         items: some hundred that are not trained on, several of each class.
-        labels: M, integers or texts.
+        labels: M, integers or texts, or a relation of M items, such as `trivet.Tags`; of `trivet.Pairs` the items are
+            the left side and then the right one.
         fine: finer classes inside the labels, if there are any, as `labels`.
         steps: optimiser steps of the run, if known: items are embedded no less often than at each quarter.
         model: the network that `embed` uses, where that is a function: it is put in evaluation mode as a module is.
@@ -59,7 +62,7 @@ class Watch:
         self,
         embed: Callable[[Any], Array],
         items: Any,
-        labels: Sequence[int | str] | Array,
+        labels: Sequence[int | str] | Array | Relation,
         *,
         fine: Sequence[int | str] | Array | None = None,
         steps: int | None = None,
@@ -80,14 +83,14 @@ class Watch:
         self._watch.begin(None, lambda: self._steps, network or nn.Module())
 
     def step(
-        self, embeddings: Tensor | None = None, labels: Tensor | None = None, loss: Tensor | float | None = None
+        self, embeddings: Tensor | None = None, labels: Labels | None = None, loss: Tensor | float | None = None
     ) -> list[Event]:
         """Note an optimiser step that was made; returns the events it brought.
 
         Args:
             embeddings: `(N, d)` of the batch, if they can be had: held-out items are then embedded when it is
                 suspicious, too, which is earlier.
-            labels: `(N,)` integer.
+            labels: `(N,)` integer, or a relation of N items.
             loss: of the batch.
         """
         self._steps += 1
@@ -107,7 +110,7 @@ class Watch:
 def watch(
     trainer: Any,
     items: Any,
-    labels: str | Sequence[int | str] | Array,
+    labels: str | Sequence[int | str] | Array | Relation,
     *,
     fine: str | Sequence[int | str] | Array | None = None,
     embed: Callable[[Any], Array] | None = None,
@@ -125,7 +128,8 @@ def watch(
         trainer: a `SentenceTransformerTrainer`, a `Trainer` of transformers, or one of Lightning.
         items: some hundred that are not trained on, several of each class: what `embed` takes; without it a list of
             texts, or a table of columns with one of texts, such as a `datasets.Dataset`.
-        labels: name of a column of `items`, or one for each item, integers or texts.
+        labels: name of a column of `items`, or one for each item, integers or texts, or a relation of the items; see
+            `Watch`.
         fine: finer classes inside the labels, if there are any, likewise.
         embed: gives embeddings `(M, d)` of `items`, with the network of the trainer, which is in evaluation mode
             meanwhile, without gradients. Distances between them are Euclidean. A model of sentence-transformers needs
@@ -160,9 +164,9 @@ def watch(
             raise ValueError("embed must be a function that embeds items, as there is no `model.encode`: got None.")
         embed = partial(_encode, lambda: trainer.model)
         items = _texts(items, names)
-        levels = [as_classes(values, count=len(items)).numpy() for values in levels]
+        levels = [_one_each(values, len(items)) for values in levels]
 
-    def probe(_: nn.Module) -> Sequence[Array]:
+    def probe(_: nn.Module) -> Sequence[Any]:
         return embed(items), *levels
 
     if "lightning" in libraries:
@@ -188,14 +192,25 @@ def watch(
     return callback
 
 
-def _classes(labels: Any) -> Integers:
-    """Class numbers `(M,)` of integers or texts."""
+def _classes(labels: Any) -> Integers | Relation:
+    """Class numbers `(M,)` of integers or texts; a relation as it is."""
+    if isinstance(labels, Relation):
+        return labels
     if isinstance(labels, Tensor):
         labels = labels.cpu()
     values = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
     if values.dtype.kind == "U":
         values = np.unique(values, return_inverse=True)[1]
     return as_classes(values, count=len(values)).numpy()
+
+
+def _one_each(labels: Integers | Relation, count: int) -> Integers | Relation:
+    """The labels, one for each of so many items."""
+    if not isinstance(labels, Relation):
+        return as_classes(labels, count=count).numpy()
+    if len(labels) != count:
+        raise ValueError(f"labels must hold one for each item: got {len(labels)} for {count}; take relation[rows].")
+    return labels
 
 
 def _encode(model: Callable[[], Any], texts: list[str]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -16,7 +17,9 @@ from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.losses.engine.step_stats import StepStats
 from trivet.losses.matryoshka import of_batch
+from trivet.mining.batch import Labels
 from trivet.mining.gather import LocalBatch, gather
+from trivet.mining.pairs import Pairs
 from trivet.samplers import PKBatches
 
 
@@ -38,18 +41,18 @@ class BatchLoss(nn.Module):
         """Counts and means of the last call of the loss."""
         return self.loss.last
 
-    def forward(self, embeddings: Tensor, labels: Tensor, *, columns: int = 1) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Labels, *, columns: int = 1) -> Tensor:
         """The loss, a scalar.
 
         Args:
             columns: C. With more than one, the rows of each column follow those of the column before.
 
         Shape:
-            embeddings `(C N, d)` float, labels `(C N,)` integer.
+            embeddings `(C N, d)` float, labels `(N,)` integer, or of columns the pairs of all `(C N,)` rows.
         """
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
         if columns > 1:
-            return self._pairs(embeddings, labels, columns)
+            return self._pairs(embeddings, columns)
         if not self.gather:
             value: Tensor = self.loss(embeddings, labels)
             return value
@@ -57,12 +60,13 @@ class BatchLoss(nn.Module):
         # Its gradients are shares, and the trainer takes their mean over the processes: see EmbeddingLoss.forward.
         return value.detach() + (value - value.detach()) * dist.get_world_size()
 
-    def _pairs(self, embeddings: Tensor, labels: Tensor, columns: int) -> Tensor:
+    def _pairs(self, embeddings: Tensor, columns: int) -> Tensor:
         """The mean over the own anchors, against the other columns of all processes."""
         size = len(embeddings) // columns
         first, second = embeddings[:size], embeddings[size : 2 * size]
         others, start, counts = embeddings, 0, [len(embeddings)]
         if self.gather:
+            labels = pair_labels(size, columns).to(embeddings.device)
             everyone = gather(lambda: LocalBatch(embeddings, labels, None, seeds=(0, 0)))
             others, start, counts = everyone.embeddings, everyone.start, everyone.counts
         sizes = [count // columns for count in counts]
@@ -157,13 +161,19 @@ class SentenceLoss(nn.Module):
                 "a loss without, such as NPairLoss, or one text column with labels."
             )
         rows = torch.cat(embeddings)
-        labels = pair_labels(len(rows) // columns, columns).to(rows.device)
-        paired: Tensor = self.batch(rows, labels, columns=columns)
+        paired: Tensor = self.batch(rows, column_pairs(len(rows) // columns, columns), columns=columns)
         return paired
 
     def get_config_dict(self) -> dict[str, str | bool]:
         """The description of the loss for the model card."""
         return {"loss": repr(self.batch.loss), "gather": self.batch.gather}
+
+
+@lru_cache(maxsize=4)  # most batches are alike
+def column_pairs(size: int, columns: int) -> Pairs:
+    """The pairs of the first column with all others: row i belongs to row i of the second, further rows to none."""
+    partners = torch.arange(size)[:, None].expand(-1, 2)
+    return Pairs(size, size * (columns - 1), partners, aligned=False)
 
 
 def pair_labels(size: int, columns: int) -> Tensor:

@@ -18,8 +18,8 @@ from torch.utils.hooks import RemovableHandle
 from trivet.collapse.best_weights import BestWeights
 from trivet.collapse.monitor import SERIES, CollapseMonitor, Event
 from trivet.collapse.probe import Probe
-from trivet.distances import Array
 from trivet.io.overwrite_guard import Output, check_outputs, page
+from trivet.mining.batch import Labels
 from trivet.reports.monitor_record import MonitorRecord, WatchRecord
 from trivet.runtime.arguments import check_name
 
@@ -73,7 +73,7 @@ class LossWatch(Generic[Network]):
         monitor: CollapseMonitor,
         action: Action = "warn",
         measures: Sequence[str] = LOGGED,
-        probe: Callable[[Network], Sequence[Array]] | None = None,
+        probe: Callable[[Network], Sequence[Any]] | None = None,
         *,
         report: Path | str | None = None,
         restore_best: bool = False,
@@ -174,7 +174,7 @@ class LossWatch(Generic[Network]):
         return True
 
     def update(
-        self, embeddings: Tensor | None = None, labels: Tensor | None = None, loss: Tensor | float | None = None
+        self, embeddings: Tensor | None = None, labels: Labels | None = None, loss: Tensor | float | None = None
     ) -> list[Event]:
         """Note an optimiser step, with its batch if it can be had; returns the events that it brought."""
         training = self._training
@@ -288,7 +288,7 @@ def _rows(series: Mapping[str, Sequence[float]], names: Mapping[str, str], first
 
 
 @torch.no_grad()
-def evaluated(network: nn.Module, embed: Probe) -> Sequence[Array]:
+def evaluated(network: nn.Module, embed: Probe) -> Sequence[Any]:
     """The embeddings and labels of a probe in evaluation mode; each module is left in the mode it was in."""
     modes = {module: module.training for module in network.modules()}
     network.eval()

@@ -163,7 +163,7 @@ class Relation(ABC):
     def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
         raise ValueError(
             f"labels must be one class for each item here: got {type(self).__name__}; pass integers (N,), as only "
-            "losses, mining, memories and retrieval take relations."
+            "losses, mining, memories, RelationBatches, retrieval and the monitor take relations."
         )
 
     def __len__(self) -> int:
