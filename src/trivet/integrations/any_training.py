@@ -164,7 +164,7 @@ def watch(
             raise ValueError("embed must be a function that embeds items, as there is no `model.encode`: got None.")
         embed = partial(_encode, lambda: trainer.model)
         items = _texts(items, names)
-        levels = [_one_each(values, len(items)) for values in levels]
+        levels = [_labels_of(values, len(items)) for values in levels]
 
     def probe(_: nn.Module) -> Sequence[Any]:
         return embed(items), *levels
@@ -204,7 +204,7 @@ def _classes(labels: Any) -> Integers | Relation:
     return as_classes(values, count=len(values)).numpy()
 
 
-def _one_each(labels: Integers | Relation, count: int) -> Integers | Relation:
+def _labels_of(labels: Integers | Relation, count: int) -> Integers | Relation:
     """The labels, one for each of so many items."""
     if not isinstance(labels, Relation):
         return as_classes(labels, count=count).numpy()
