@@ -2,13 +2,16 @@
 
     .venv/bin/python benchmarks/relations.py
     .venv/bin/python benchmarks/relations.py --size 1024 --rounds 5 --output /tmp/relations.md
+    .venv/bin/python benchmarks/relations.py --only mining --items 20000 --output /tmp/mining.md
 
 Tags: N items with 20 tags of 500 each, at random. "any": a shared tag makes a positive, which is more than half of the
 batch; "0.1": a Jaccard index of that much does, and all others with a shared tag are ignored. Beside them the same loss
 by classes of which each has as many items as an item has positives by the tags, and by 500 classes. Pairs: N rows on
 each side, whose floor is one matrix product, its softmax with cross-entropy and their gradients by torch. All take
 turns in one process, one call each, backwards in every other round; a ratio is taken within each round, and the median
-over the rounds counts. Opening: the time to make `Tags` of a sparse matrix of a million items.
+over the rounds counts. Opening: the time to make `Tags` of a sparse matrix of a million items. Mining: the time to find
+hard negatives of 1,024 items against an HNSW index of all, by 20 tags of 5,000 each, "any" and a Jaccard index of 0.05,
+beside classes with as many items as an item has positives; 3 rounds.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ from torch.nn.functional import cross_entropy, normalize
 
 import trivet
 from core import environment, seconds, short, table
+from trivet.knn.hard_negatives import hard_negatives
+from trivet.knn.index import build_index
 
+PARTS = ["steps", "pairs", "opening", "mining"]
 Step = Callable[[], None]
 LOSSES: dict[str, Callable[[], trivet.EmbeddingLoss]] = {
     "triplet, easy x semi-hard": lambda: trivet.TripletLoss(positives="easy", negatives="semihard"),
@@ -131,14 +137,19 @@ def of_pairs(size: int, rounds: int) -> list[list[str]]:
     return written
 
 
-def opening(items: int, tags: int, rounds: int) -> float:
-    """The median time in which the tags of so many items are made of a sparse matrix, 20 each."""
-    numbers = np.random.default_rng(0)
-    columns = numbers.integers(tags, size=(items, 20))
+def incidence(items: int, tags: int) -> sparse.csr_array:
+    """A sparse matrix of items with 20 tags each."""
+    columns = np.random.default_rng(0).integers(tags - 19, size=(items, 20))
     columns.sort(axis=1)
     columns += np.arange(20)  # all different, in order
-    entries = np.ones(columns.size, np.uint8)
-    matrix = sparse.csr_array((entries, columns.ravel(), np.arange(items + 1) * 20), shape=(items, tags + 20))
+    return sparse.csr_array(
+        (np.ones(columns.size, np.uint8), columns.ravel(), np.arange(items + 1) * 20), shape=(items, tags)
+    )
+
+
+def opening(items: int, tags: int, rounds: int) -> float:
+    """The median time in which the tags of so many items are made of a sparse matrix, 20 each."""
+    matrix = incidence(items, tags)
 
     def make() -> None:
         trivet.Tags(matrix)
@@ -146,26 +157,63 @@ def opening(items: int, tags: int, rounds: int) -> float:
     return statistics.median(seconds(make, 1) for _ in range(rounds))
 
 
+def mining(items: int, rounds: int) -> list[list[str]]:
+    """The rows on hard negatives against an index."""
+    numbers = np.random.default_rng(0)
+    index = build_index(numbers.standard_normal((items, 16)).astype(np.float32), kind="hnsw")
+    matrix, rows = incidence(items, 5_000), numbers.choice(items, 1024, replace=False)
+    written = []
+    for match in ("any", 0.05):
+        tags = trivet.Tags(matrix, match)
+        positives = statistics.fmean(len(each) for each in tags.search(tags.items).positives(torch.from_numpy(rows)))
+        classes = numbers.permutation(items) % round(items / (positives + 1))
+        steps: dict[str, Step] = {
+            name: lambda labels=labels: hard_negatives(index, labels, rows=rows)  # type: ignore[misc]
+            for name, labels in (("tags", tags), ("classes", classes))
+        }
+        times, ratios = medians(steps, rounds)
+        found = [times["tags"], times["classes"], ratios["tags"]["classes"]]
+        written.append([str(match), f"{positives:.0f}", *map(short, found)])
+        print(written[-1], flush=True)
+    return written
+
+
 def main() -> None:
     """Measure and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--items", type=int, default=100_000, help="of mining")
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "relations.md")
     arguments = parser.parse_args()
-    load, size, rounds = os.getloadavg()[0], arguments.size, arguments.rounds
+    load, size, rounds, items = os.getloadavg()[0], arguments.size, arguments.rounds, arguments.items
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment().items())
     head = ["loss", "match", "positives", "tags, ms", "classes, ms", "500 classes, ms", "x classes", "x 500 classes"]
-    parts = [
+    parts: dict[str, Callable[[], str]] = {
+        "steps": lambda: (
+            f"## {size:,} items with 20 tags of 500 (goal: 1.5 x classes)\n\n{table(head, of_tags(size, rounds))}"
+        ),
+        "pairs": lambda: (
+            f"## Pairs, in-batch softmax of {size:,} against {size:,} (goal: 1.1 x floor)\n\n"
+            f"{table(['direction', 'ms', 'floor, ms', 'x floor'], of_pairs(size, rounds))}"
+        ),
+        "opening": lambda: (
+            f"## Opening\n\n1,000,000 items with 20 of 5,000 tags, of a sparse matrix: "
+            f"{opening(1_000_000, 5_000, 3):.2f} s (goal: 10 s)."
+        ),
+        "mining": lambda: (
+            f"## Hard negatives of 1,024 items against an HNSW index of {items:,} with 20 of 5,000 tags (goal: like "
+            "classes)\n\n"
+            f"{table(['match', 'positives', 'tags, s', 'classes, s', 'x classes'], mining(items, 3))}"
+        ),
+    }
+    title = (
         f"# A step by other relations than classes\n\nWritten by `benchmarks/relations.py`, {rounds} rounds, at load "
-        f"{load:.2f}; the method is described in that file. {facts}.",
-        f"## {size:,} items with 20 tags of 500 (goal: 1.5 x classes)\n\n{table(head, of_tags(size, rounds))}",
-        f"## Pairs, in-batch softmax of {size:,} against {size:,} (goal: 1.1 x floor)\n\n"
-        f"{table(['direction', 'ms', 'floor, ms', 'x floor'], of_pairs(size, rounds))}",
-        f"## Opening\n\n1,000,000 items with 20 of 5,000 tags, of a sparse matrix: "
-        f"{opening(1_000_000, 5_000, 3):.2f} s (goal: 10 s).",
-    ]
-    arguments.output.write_text("\n\n".join(parts) + "\n")
+        f"{load:.2f}; the method is described in that file. {facts}."
+    )
+    chosen = [arguments.only] if arguments.only else PARTS
+    arguments.output.write_text("\n\n".join([title, *(parts[name]() for name in chosen)]) + "\n")
 
 
 if __name__ == "__main__":

@@ -385,6 +385,32 @@ def proxy_anchor_of_tags(**options: Any) -> trivet.ProxyAnchorLoss:
 
 
 @check
+def distillation_is_that_of_one_process(crew: Crew) -> None:
+    """Value and gradient, with a teacher of another dimension and precision, whatever the blocks."""
+    counts, generator = COUNTS[: crew.size], torch.Generator().manual_seed(SEED)
+    size, span = sum(counts), crew.span(counts)
+    student = torch.randn(size, 4, dtype=torch.float64, generator=generator)
+    teacher = torch.randn(size, 3, generator=generator)
+    for block_size in (None, 2):
+        loss = trivet.DistillationLoss(temperature=0.3, block_size=block_size)
+        whole, own = (rows.clone().requires_grad_() for rows in (student, student[span]))
+        expected = loss(whole, teacher)
+        expected.backward()
+        found = loss(own, teacher[span], gather=crew.group or True)
+        found.backward()
+        assert whole.grad is not None
+        assert own.grad is not None
+        assert torch.allclose(found, expected, rtol=1e-12)
+        assert torch.allclose(own.grad, whole.grad[span], rtol=1e-9, atol=1e-12)
+    wide = 5 if crew.rank else 4
+    embeddings, other = torch.ones(2, wide), torch.ones(2, 8 - wide)
+    told = message(lambda: loss(embeddings, other, gather=crew.group or True))
+    assert told.startswith("every process must pass embeddings of one dimension, and a teacher of one: got [4, 5]")
+    told = message(lambda: loss(own, own, references=own, teacher_references=own, gather=crew.group or True))
+    assert told.startswith("references must be left out with gather: got both;")
+
+
+@check
 def different_relations_are_an_error_everywhere(crew: Crew) -> None:
     case = Related(COUNTS[: crew.size], relation=TAGS if crew.rank else GRADES)
     text = message(lambda: triplet()(**plain(case, crew.span(case.counts)), gather=crew.group))

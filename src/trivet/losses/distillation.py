@@ -6,12 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 from torch.utils.checkpoint import checkpoint
 
 from trivet.distances import check_embeddings, device, unit_rows_of
 from trivet.mining.batch import NUMBERS_PER_BLOCK
+from trivet.mining.gather import LocalBatch, sum_over_processes
+from trivet.mining.gather import gather as gather_batches
 from trivet.runtime.arguments import check_above_zero
 
 
@@ -66,7 +69,16 @@ class DistillationLoss(nn.Module):
         *,
         references: Tensor | None = None,
         teacher_references: Tensor | None = None,
+        gather: bool | dist.ProcessGroup = False,
     ) -> Tensor:
+        """Compute the loss.
+
+        Args:
+            gather: the batch is that of all processes of torch.distributed (or of a group), of which each brings its
+                rows, as with the other losses.
+        """
+        if gather:
+            return self._of_processes(embeddings, teacher, references, None if gather is True else gather)
         if (references is None) != (teacher_references is None):
             raise ValueError("references and teacher_references must be given together: got one; pass both or neither.")
         rows, others = _unit_rows(embeddings, references, "embeddings", "references")
@@ -76,23 +88,71 @@ class DistillationLoss(nn.Module):
         _check_items(others, target_others, "references", "teacher_references")
         if len(rows) == 0 or len(others) == 0:
             return (rows.sum() + others.sum()) * 0
-        block: Callable[..., Tensor] = partial(self.block, among_itself=references is None)
+        first = 0 if references is None else None
+        return self._add_up(rows, others, targets, target_others, first) / len(rows)
+
+    def _of_processes(
+        self, embeddings: Tensor, teacher: Tensor, references: Tensor | None, group: dist.ProcessGroup | None
+    ) -> Tensor:
+        own: list[Tensor] = []
+
+        def check() -> LocalBatch:
+            if references is not None:
+                raise ValueError(
+                    "references must be left out with gather: got both; without gather each process compares its rows "
+                    "with the references, and the mean over the processes is the loss of all."
+                )
+            rows, targets = _unit(embeddings, "embeddings"), _unit(teacher, "teacher").detach()
+            _check_items(rows, targets, "embeddings", "teacher")
+            own.extend([rows, targets])
+            dtype = torch.promote_types(rows.dtype, targets.dtype)
+            dimension = torch.full((len(rows),), rows.shape[1], device=rows.device)
+            return LocalBatch(torch.cat([rows.to(dtype), targets.to(dtype)], dim=1), dimension, None, (0, 0))
+
+        gathered = gather_batches(check, group)
+        rows, targets = own
+        if (gathered.labels != rows.shape[1]).any():
+            raise ValueError(
+                "every process must pass embeddings of one dimension, and a teacher of one: got "
+                f"{gathered.labels.unique().tolist()} of embeddings; embed with the same models."
+            )
+        others, target_others = torch.split(gathered.embeddings, [rows.shape[1], targets.shape[1]], dim=1)
+        others, target_others = others.to(rows.dtype), target_others.to(targets.dtype).detach()
+        total = self._add_up(rows, others, targets, target_others, gathered.start)
+        return sum_over_processes(total, gathered=gathered.embeddings, group=group) / sum(gathered.counts)
+
+    def _add_up(
+        self, rows: Tensor, others: Tensor, targets: Tensor, target_others: Tensor, first: int | None
+    ) -> Tensor:
+        """The sum of the divergences of all items, block by block; for `first` see `block`."""
+        block: Callable[..., Tensor] = partial(self.block, first=first)
         spans = self._spans(rows, len(others))
         if torch.is_grad_enabled() and len(spans) > 1:  # computed again for the gradient, so that one block exists
             block = partial(checkpoint, block, use_reentrant=False)
         sums = [block(span, rows, others, targets, target_others) for span in spans]
-        return torch.stack(sums).sum() / len(rows)
+        return torch.stack(sums).sum()
 
     def block(
-        self, span: slice, rows: Tensor, others: Tensor, targets: Tensor, target_others: Tensor, *, among_itself: bool
+        self,
+        span: slice,
+        rows: Tensor,
+        others: Tensor,
+        targets: Tensor,
+        target_others: Tensor,
+        *,
+        first: int | None,
     ) -> Tensor:
-        """The sum of the divergences of the items in `span`, of the batch among itself or against references."""
+        """The sum of the divergences of the items in `span`.
+
+        Args:
+            first: which of the others is the first of the rows; None if they are other items.
+        """
         similarities = rows[span] @ others.T, (targets[span] @ target_others.T).to(rows.dtype)
         exponents = [each / self.temperature for each in similarities]
-        if among_itself:
-            row = torch.arange(len(others), device=rows.device)
+        if first is not None:
+            row, column = (torch.arange(len(each), device=rows.device) for each in (rows, others))
             least = torch.finfo(rows.dtype).min / 2  # whose share is 0, and finite
-            exponents = [each.masked_fill(row[span, None] == row, least) for each in exponents]
+            exponents = [each.masked_fill(first + row[span, None] == column, least) for each in exponents]
         student, teacher = (each.log_softmax(dim=1) for each in exponents)
         return kl_div(student, teacher, reduction="sum", log_target=True)
 
