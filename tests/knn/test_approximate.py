@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 
+from trivet import Classes, Pairs, Relation, Tags
 from trivet.knn.approximate import retrieve_approximately
 from trivet.metrics.retrieval import retrieve_levels
 
@@ -70,3 +72,32 @@ def test_bad_input_is_a_stated_error(options: dict[str, object], sentence: str) 
     points, labels = blobs(2, 4100, 3)
     with pytest.raises(ValueError, match=sentence):
         retrieve_approximately(points, {"class": labels}, kind="hnsw", **options)
+
+
+@pytest.mark.parametrize("name", ["tags", "tags, Jaccard", "pairs", "classes"])
+@pytest.mark.parametrize("form", ["one set", "a gallery"])
+def test_equal_to_the_exact_measures_by_any_relation(name: str, form: str) -> None:
+    """What a relation ignores is left out of the lists, which are long enough for it."""
+    draw = np.random.default_rng(3)
+    points = draw.normal(size=(120, 5))
+    tags = [[tag for tag in "abcdefghij" if draw.random() < 0.15] for _ in points]
+    relation: Relation = {
+        "tags": Tags(tags),
+        "tags, Jaccard": Tags(tags, 0.4),
+        "pairs": Pairs(draw.integers(25, size=60).tolist(), draw.integers(25, size=60).tolist()),
+        "classes": Classes(torch.from_numpy(draw.integers(9, size=120))),
+    }[name]
+    names = ("recall@1", "precision@5", "found@5", "map@3", "r-precision", "map@r")
+    given: dict[str, Any] = {"embeddings": points, "labels": {"level": relation}}
+    if form == "a gallery":
+        rows, others = (draw.permutation(120)[:60].tolist() for _ in range(2))
+        given = {"embeddings": points[rows], "labels": {"level": relation[rows]}}
+        given |= {"gallery": points[others], "gallery_labels": {"level": relation[others]}}
+        given["self_rows"] = np.array([others.index(row) if row in others else -1 for row in rows])
+    found = retrieve_approximately(**given, kind="hnsw", measures=names)
+    assert found.index.recall == 1
+    exact = retrieve_levels(**given, measures=names)["level"]
+    np.testing.assert_allclose(found.levels["level"].values, exact.values, atol=1e-12)
+    assert 0 < exact.mean()["map@r"] < 1
+    assert found.levels["level"].chance == exact.chance
+    assert found.levels["level"].positives.tolist() == exact.positives.tolist()

@@ -243,8 +243,8 @@ def test_errors_say_what_must_hold() -> None:
         retrieve(rows, tags, gallery=rows, gallery_labels=np.zeros(3, int))
     with pytest.raises(ValueError, match=r"must follow one rule"):
         retrieve(rows, tags, gallery=rows, gallery_labels=Tags([["c"]] * 3))
-    with pytest.raises(ValueError, match=r"must be classes for an approximate search: got Tags"):
-        retrieve_approximately(rows, {"tags": tags}, kind="hnsw")  # type: ignore[dict-item]  # it is refused
+    with pytest.raises(ValueError, match=r"^ndcg@2 by a relation needs the relevance of every positive"):
+        retrieve_approximately(rows, {"tags": tags}, kind="hnsw", measures=("recall@1", "ndcg@2"))
     with pytest.raises(ValueError, match=r"relevance of a positive must be finite and above 0.*got 0"):
         retrieve(rows, Odd(), measures=("ndcg",))
     assert retrieve(rows, Odd(), measures=("map",)).mean() == {"map": 1}

@@ -13,10 +13,10 @@ from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
 from trivet.metrics.points import Metric, spans
 from trivet.metrics.positive_ranks import PositiveRanks
-from trivet.metrics.protocols import RetrievalTask, retrieval_task
+from trivet.metrics.protocols import Labels, RetrievalTask, plain_labels, retrieval_task
 from trivet.metrics.relation_levels import LevelClasses
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, to_retrieval
-from trivet.metrics.tie_expectations import FULL_RANKING, chance_of, check_measures, measures_of
+from trivet.metrics.tie_expectations import FULL_RANKING, chance_of, check_measures, gains_decide, measures_of
 from trivet.mining.relations import Relation
 from trivet.runtime.progress import steps
 
@@ -36,11 +36,11 @@ class ApproximateRetrieval:
 
 def retrieve_approximately(
     embeddings: Array,
-    labels: Mapping[str, Array],
+    labels: Mapping[str, Labels],
     *,
     kind: Literal["hnsw", "ivf", "ivf-pq"],
     gallery: Array | None = None,
-    gallery_labels: Mapping[str, Array] | None = None,
+    gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
     cameras: Array | None = None,
     gallery_cameras: Array | None = None,
@@ -61,16 +61,19 @@ def retrieve_approximately(
             `retrieve_levels`.
         kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists, "ivf-pq" into those of codes.
         measures: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r"; the others need every
-            rank.
+            rank, and "ndcg@K" by a relation the relevance of every positive.
         seed: of the index.
 
     Raises:
         ValueError: as `retrieve_levels`; or if a measure needs every rank, or more than 2048 neighbours of a query.
     """
     names = check_measures(measures)
-    other = [type(values).__name__ for values in labels.values() if isinstance(values, Relation)]
-    if other:
-        raise ValueError(f"labels must be classes for an approximate search: got {other[0]}; use retrieve.")
+    graded = [name for name in names if gains_decide([name])]
+    if graded and any(isinstance(plain_labels(values), Relation) for values in labels.values()):
+        raise ValueError(
+            f"{graded[0]} by a relation needs the relevance of every positive: got an approximate search; leave it "
+            "out, or use retrieve."
+        )
     ranked = [name for name in names if name in FULL_RANKING]
     if ranked:
         raise ValueError(f"{ranked[0]} needs the rank of every positive: got an approximate search; leave it out.")
@@ -78,10 +81,11 @@ def retrieve_approximately(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
     most = [int(k) for _, _, k in (name.partition("@") for name in names) if k.isdigit()]
-    largest = max(int(level_classes.counts.max()) for level_classes in task.levels)
+    largest = max(level.largest for level in task.levels)
     if {"r-precision", "map@r"} & {*names}:
         most.append(largest)
-    listed = min(max(most) + (1 if task.groups is None else largest), len(task.gallery))
+    left_out = 1 + max(level.most_ignored for level in task.levels) if task.groups is None else largest
+    listed = min(max(most) + left_out, len(task.gallery))
     if listed > LONGEST:
         raise ValueError(
             f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "
@@ -109,16 +113,23 @@ def retrieve_approximately(
 def _hits(task: RetrievalTask, level: LevelClasses, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mark the positives among the nearest `(B, k)`, those that may not be retrieved moved behind; and count `(B,)`.
 
-    The counts are of the positives in the gallery, and of the items of the class that may not be retrieved.
+    The counts are of the positives in the gallery, and of the items that labels leave out or that may not be retrieved.
     """
-    related = level.related(block, None)
+    self_rows = None if task.self_rows is None else task.self_rows[block]
+    related = level.related(block, self_rows)
     allowed = task.allows(block[related.rows], related.columns)
     positives = torch.bincount(related.rows[allowed], minlength=len(block))
-    there = nearest >= 0
-    relevant = there & (level.gallery[nearest.clamp_min(0)] == level.queries[block][:, None])
-    valid = there & ~(relevant & ~task.allows(block[:, None], nearest.clamp_min(0)))
+    left_out = related.sizes + torch.bincount(related.ignored_rows, minlength=len(block)) - positives
+    items = len(task.gallery)
+    wanted = torch.arange(len(block))[:, None] * items + nearest
+    wanted[nearest < 0] = -1
+    relevant, ignored = (
+        torch.isin(wanted, rows * items + columns)
+        for rows, columns in ((related.rows, related.columns), (related.ignored_rows, related.ignored_columns))
+    )
+    valid = (nearest >= 0) & ~ignored & ~(relevant & ~task.allows(block[:, None], nearest.clamp_min(0)))
     order = torch.argsort((~valid).byte(), dim=1, stable=True)
-    return (relevant & valid).gather(1, order), positives, related.sizes - positives
+    return (relevant & valid).gather(1, order), positives, left_out
 
 
 def _ranks(hits: Tensor, positives: Tensor, retrievable: Tensor) -> PositiveRanks:

@@ -41,7 +41,13 @@ class LevelClasses:
     Args:
         queries, gallery: the numbers of the classes.
         labels: `(Q,)` the number of the class of each query among those of queries, and their labels.
+
+    Attributes:
+        largest: the most gallery rows that are right for a query, or neither right nor wrong.
+        most_ignored: the most that are neither by the labels, the query itself apart.
     """
+
+    most_ignored = 0
 
     def __init__(
         self, queries: Tensor, gallery: Tensor, labels: tuple[Integers, npt.NDArray[Any]] | None = None
@@ -50,6 +56,7 @@ class LevelClasses:
         self.labels = labels if labels is not None else unique_labels(queries.numpy())
         classes = 1 + max(int(numbers.max()) if len(numbers) else -1 for numbers in (queries, gallery))
         self.counts = torch.bincount(gallery, minlength=classes)
+        self.largest = int(self.counts.max())
         self.sizes = self.counts[queries]  # (Q,) gallery rows that are right for a query, or neither right nor wrong
         self._order = torch.argsort(gallery, stable=True)
         self._ends = self.counts.cumsum(0)
@@ -103,13 +110,15 @@ class LevelRelation(LevelClasses):
             known = (self_rows >= 0).nonzero()[:, 0]
             groups = _connected(groups, len(gallery) + known, self_rows[known])
         for start, stop, positive, ignored in self._compared(torch.arange(len(queries))):
-            sizes[start:stop] = positive.sum(dim=1) + ignored.sum(dim=1)
+            each = ignored.sum(dim=1)
+            sizes[start:stop] = positive.sum(dim=1) + each
+            self.most_ignored = max(self.most_ignored, int(each.max()))
             rows, columns = true_entries(positive)
             groups = _connected(groups, len(gallery) + start + rows, columns)
         if int(torch.bincount(groups).max()) > GIANT * len(groups):
             groups = torch.zeros_like(groups)
         super().__init__(groups[len(gallery) :], groups[: len(gallery)])
-        self.sizes = sizes
+        self.sizes, self.largest = sizes, int(sizes.max())
 
     def _compared(self, block: Tensor) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         """Span by span of a block: which gallery rows are positives, and which are ignored."""
