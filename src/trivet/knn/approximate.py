@@ -84,8 +84,8 @@ def retrieve_approximately(
     largest = max(level.largest for level in task.levels)
     if {"r-precision", "map@r"} & {*names}:
         most.append(largest)
-    left_out = 1 + max(level.most_ignored for level in task.levels) if task.groups is None else largest
-    listed = min(max(most) + left_out, len(task.gallery))
+    further = 1 + max(level.most_ignored for level in task.levels) if task.groups is None else largest
+    listed = min(max(most) + further, len(task.gallery))
     if listed > LONGEST:
         raise ValueError(
             f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "

@@ -114,7 +114,7 @@ class DistillationLoss(nn.Module):
         if (gathered.labels != rows.shape[1]).any():
             raise ValueError(
                 "every process must pass embeddings of one dimension, and a teacher of one: got "
-                f"{gathered.labels.unique().tolist()} of embeddings; embed with the same models."
+                f"{sorted({*gathered.labels.tolist()})} of embeddings; embed with the same models."
             )
         others, target_others = torch.split(gathered.embeddings, [rows.shape[1], targets.shape[1]], dim=1)
         others, target_others = others.to(rows.dtype), target_others.to(targets.dtype).detach()
