@@ -94,7 +94,7 @@ class DistillationLoss(nn.Module):
     def _of_processes(
         self, embeddings: Tensor, teacher: Tensor, references: Tensor | None, group: dist.ProcessGroup | None
     ) -> Tensor:
-        own: list[Tensor] = []
+        local: list[Tensor] = []
 
         def check() -> LocalBatch:
             if references is not None:
@@ -104,13 +104,13 @@ class DistillationLoss(nn.Module):
                 )
             rows, targets = _unit(embeddings, "embeddings"), _unit(teacher, "teacher").detach()
             _check_items(rows, targets, "embeddings", "teacher")
-            own.extend([rows, targets])
+            local.extend([rows, targets])
             dtype = torch.promote_types(rows.dtype, targets.dtype)
             dimension = torch.full((len(rows),), rows.shape[1], device=rows.device)
             return LocalBatch(torch.cat([rows.to(dtype), targets.to(dtype)], dim=1), dimension, None, (0, 0))
 
         gathered = gather_batches(check, group)
-        rows, targets = own
+        rows, targets = local
         if (gathered.labels != rows.shape[1]).any():
             raise ValueError(
                 "every process must pass embeddings of one dimension, and a teacher of one: got "
