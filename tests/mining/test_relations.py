@@ -343,7 +343,6 @@ def test_mistakes_are_named(message: str) -> None:
     "taker",
     [
         trivet.diagnose,
-        lambda rows, labels: trivet.Watch(lambda items: rows, rows, labels),
         lambda rows, labels: PKBatches(labels, num_classes=2, samples_per_class=2, seed=0),
         find_suspects,
         nearest_pairs,
