@@ -5,7 +5,7 @@
 Two texts of an intent are a pair, of CLINC150 and of BANKING77; no label is used in training. Every second intent is
 trained on; the test texts of the others are searched for among each other, and those of the same intent are right.
 ENCODER is all-MiniLM-L6-v2, a folder of sentence-transformers (extra `text`), trained for some steps of 32 pairs at
-2e-5 with AdamW, in four ways from the same start on the same batches:
+2e-5 with AdamW, in four ways from the same start on the same batches, but with other draws of dropout:
 
 - sentence-transformers: MultipleNegativesSymmetricRankingLoss, scale 20;
 - trivet: SymmetricLoss(SupConLoss(temperature=0.05)) with the rows of `Pairs`, whose value it should have;
