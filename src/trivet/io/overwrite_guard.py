@@ -17,6 +17,7 @@ Recognised = Callable[[Path], bool]
 # The first columns of the csv files that commands write, and keys of the metadata of their parquet files.
 PER_CLASS = ("embeddings", "level", "class", "queries")
 SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
+TAG_SUSPECTS = ("id", "tag", "kind", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED, MINED = "trivet.model", "trivet.decisions", "trivet.mined"
 INIT_START = "# trivet init"  # what the settings begin with that `trivet init` writes

@@ -15,6 +15,7 @@ from trivet.label_noise.outliers import find_outliers
 from trivet.label_noise.picks import loss_picks, unpicked
 from trivet.label_noise.skew import Estimate, PickCounts, SkewEstimate, count_picks, estimate_skew
 from trivet.label_noise.suspects import Suspects, find_suspects
+from trivet.label_noise.tag_suspects import TagSuspects, find_tag_suspects
 from trivet.label_noise.tolerance import ImpliedTolerance, Tolerance, implied_tolerance, strategy_tolerance
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PickCounts",
     "SkewEstimate",
     "Suspects",
+    "TagSuspects",
     "Tolerance",
     "boundary",
     "by_transition",
@@ -35,6 +37,7 @@ __all__ = [
     "find_duplicates",
     "find_outliers",
     "find_suspects",
+    "find_tag_suspects",
     "implied_tolerance",
     "loss_picks",
     "pair_flip",

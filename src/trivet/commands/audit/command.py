@@ -18,7 +18,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
-    from trivet.commands.audit.record import AuditRecord, NoiseRate, Suspect
+    from trivet.commands.audit.record import AuditRecord, NoiseRate, Suspect, TagSuspect
 
 JUDGING = ("out", "report", "decisions", "relabel_above", "drop_above", "folds", "neighbours", "distance", "split",
            "encoder", "top", "seed", "force", "data_root")  # what --apply refuses  # fmt: skip
@@ -41,6 +41,8 @@ def audit(context: typer.Context, request: AuditOptions) -> int:
         record = audit_path(request)
     if request.json:
         print_json(record.as_json(unset=False))
+    elif record.tags is not None:
+        print_tag_audit(record, request.top)
     else:
         print_audit(record, request.top)
     if record.refused:  # at the end: what was computed is printed and written all the same
@@ -110,6 +112,31 @@ def print_audit(record: AuditRecord, top: int) -> None:
             echo(f"{title}: {file}")
 
 
+def print_tag_audit(record: AuditRecord, top: int) -> None:
+    """How many tags are called missing and superfluous, the ranges, and the most suspect."""
+    from trivet.commands.audit.record import probability_text  # here: `--help` needs no records
+
+    called = " and ".join(f"{each.called} {each.kind}" for each in record.tag_ranges)
+    print_text(f"Called wrong: {called} tags" if called else "These embeddings cannot judge these tags", bold=True)
+    for each in record.tag_ranges:
+        print_text(f"{each.kind}: between {100 * each.least:.1f} and {100 * each.most:.1f} % of the judged tags")
+    print_text(
+        f"{record.name}, by {record.level}: {counted(record.items or 0, 'item')}, {counted(record.tags or 0, 'tag')}, "
+        f"of which {record.judged_tags} can be judged"
+    )
+    suspects = record.tag_suspects[:top]
+    if any(suspect.text is not None for suspect in suspects):
+        _print_texts(suspects)
+    if suspects:
+        rows = [(each.id, each.tag, each.kind, probability_text(each.probability_wrong), each.evidence)
+                for each in suspects]  # fmt: skip
+        print_table(None, ("id", "tag", "kind"), ("wrong, %", "evidence"), rows, named_by=2)
+    for note in record.notes:
+        print_text(f"Note: {note}")
+    if record.out:
+        echo(f"Suspects: {record.out}")
+
+
 def _headline(rate: NoiseRate) -> str:
     if rate.interval is None:
         return "No estimate: these embeddings cannot judge these labels"
@@ -145,7 +172,7 @@ def _print_suspects(suspects: Sequence[Suspect], verdict: str, neighbours: int) 
     print_table(None, words, numbers, rows, named_by=1)
 
 
-def _print_texts(suspects: Sequence[Suspect]) -> None:
+def _print_texts(suspects: Sequence[Suspect | TagSuspect]) -> None:
     """The texts of the items beside their ids, each cut to a line."""
     widest = max(len(suspect.id) for suspect in suspects)
     room = max(20, shutil.get_terminal_size().columns - widest - 8)  # less the frame of a table of two columns

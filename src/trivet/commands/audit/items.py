@@ -47,7 +47,7 @@ class Items:
         split: the split that the items are of, or None.
         level: the label level that is audited.
         ids: N texts.
-        labels: `(N,)` class names.
+        labels: `(N,)` class names; of tags, each set of them joined by ";".
         embeddings: `(N, d)` floating point.
         fold: `(N,)` which network made each row, one that was not trained on the fold; None if one made all.
         distance: how the embeddings are compared, within a fold.
@@ -96,14 +96,20 @@ def read_items(request: AuditOptions) -> Items:
         vectors, texts, note = _encode_texts(request, levels)
     else:
         vectors = read_vectors(
-            path, levels=levels, choice=request.choice, split=request.split, text=text, skip_empty=request.skip_empty
+            path,
+            levels=levels,
+            choice=request.choice,
+            split=request.split,
+            text=text,
+            skip_empty=request.skip_empty,
+            tags=request.tags,
         )
         texts = vectors.texts
         note = (
             "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
             "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
         )
-    level = level or first_level(vectors, _text_column(request))
+    level = level or next(iter(vectors.tags), None) or first_level(vectors, _text_column(request))
     notes = [note, *vectors.notes]
     typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
     doubt = ""
@@ -170,6 +176,7 @@ def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[
         levels=levels,
         split=request.split,
         skip_empty=request.skip_empty,
+        tags=request.tags,
     )
     texts = list(vectors.texts or ())
     return replace(vectors, embeddings=encode(texts)), texts, note

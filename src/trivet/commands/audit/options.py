@@ -13,11 +13,14 @@ from trivet.commands.shared_options import (
     DataRoot,
     DistanceByDimension,
     Json,
+    Separator,
     SkipEmpty,
     TrustCode,
     VectorOptions,
     exists,
+    tag_cells,
 )
+from trivet.io.tag_cells import TagCells
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class AuditOptions(VectorOptions):
         Path | None,
         typer.Option(
             help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
-            "duplicates, outliers and text."
+            "duplicates, outliers and text; of tags those that disagree: id, tag, missing or superfluous."
         ),
     ] = None
     report: Annotated[
@@ -125,5 +128,11 @@ class AuditOptions(VectorOptions):
     seed: Annotated[int, typer.Option(min=0, help="Seed of the folds, the text vectors and the estimate.")] = 0
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False
     data_root: DataRoot = None
+    separator: Separator = None
     trust_code: TrustCode = False
     json: Json = False
+
+    @property
+    def tags(self) -> TagCells | None:
+        """The answer to what cells of several labels are; None without one."""
+        return tag_cells(self.separator, None)

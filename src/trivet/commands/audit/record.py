@@ -60,6 +60,26 @@ class Suspect(Record):
         return str(self.neighbour_label if instead else self.proposed_label)
 
 
+class TagSuspect(Record):
+    """A tag that is probably missing or superfluous, its probability to be a mistake, and the text of its item."""
+
+    id: str
+    tag: str
+    kind: str
+    probability_wrong: Number
+    evidence: str
+    text: str | None = None
+
+
+class TagRange(Record):
+    """How many tags are missing or superfluous, relative to the tags of all items, and how many are called so."""
+
+    kind: str
+    least: Number
+    most: Number
+    called: int
+
+
 class DuplicateCounts(Record):
     """Numbers of items with an exact or a near duplicate, and with one of another label."""
 
@@ -106,6 +126,8 @@ class AuditRecord(StampedRecord):
         expected_wrong: the sum of the probabilities to be wrong.
         transition: None for more than 50 classes.
         refused: why `relabel_above` or `drop_above` filled in nothing.
+        tags, judged_tags: how many tags there are, and how many of them the embedding knows; None of classes.
+        tag_ranges, tag_suspects: of tags; empty if none is judged.
         out, decisions, report: the files that were written.
         selected, class_names, of_run: for the page only, as `command`, `created` and `trivet` are.
     """
@@ -129,6 +151,10 @@ class AuditRecord(StampedRecord):
     transition: Transition | None = None
     notes: list[str] = []
     refused: str = ""
+    tags: int | None = None
+    judged_tags: int | None = None
+    tag_ranges: list[TagRange] = []
+    tag_suspects: list[TagSuspect] = []
     out: str = ""
     decisions: str = ""
     report: str = ""

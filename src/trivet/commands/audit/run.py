@@ -21,13 +21,24 @@ from trivet.commands.audit.record import (
     SuspectItem,
     Transition,
 )
+from trivet.commands.audit.tags import audit_tags
 from trivet.commands.printing import command_line
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import write_decisions
-from trivet.io.overwrite_guard import DECISION_FILE, SUSPECTS, Output, check_outputs, is_run_folder, page, table
+from trivet.io.overwrite_guard import (
+    DECISION_FILE,
+    SUSPECTS,
+    TAG_SUSPECTS,
+    Output,
+    check_outputs,
+    is_run_folder,
+    page,
+    table,
+)
+from trivet.io.tag_cells import SINGLE
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.record import Number
@@ -83,7 +94,7 @@ def audit_path(request: AuditOptions) -> AuditRecord:
 
     `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has
     the label that `Suspect.offered` gives, and is not written if the verdict is "uninformative". Where no label must be
-    wrong, `relabel_above` is refused, and all decisions are left empty.
+    wrong, `relabel_above` is refused, and all decisions are left empty. Of tags see `audit_tags`.
     """
     relabel_above, drop_above, decisions = request.relabel_above, request.drop_above, request.decisions
     for option, above in (("--relabel-above", relabel_above), ("--drop-above", drop_above)):
@@ -91,8 +102,9 @@ def audit_path(request: AuditOptions) -> AuditRecord:
             raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
         if above is not None and not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
+    tagged = request.tags is not None and request.tags.separator != SINGLE
     options = (
-        ("--out", request.out, table(*SUSPECTS, exact=False)),
+        ("--out", request.out, table(*(TAG_SUSPECTS if tagged else SUSPECTS), exact=False)),
         ("--decisions", decisions, table(*DECISION_FILE)),
         ("--report", request.report, page("audit")),
     )
@@ -100,6 +112,8 @@ def audit_path(request: AuditOptions) -> AuditRecord:
         [Output(option, file, kind, request.force) for option, file, kind in options if file is not None],
         [request.embeddings],
     )
+    if tagged:
+        return audit_tags(request)
     items = read_items(request)
     judgement = judge(items, neighbours=request.neighbours, seed=request.seed)
     noise, record = judgement.suspects.noise, summary(items, judgement)

@@ -1,0 +1,82 @@
+"""Scores of each tag for each item, by the other items: logistic regression out of fold, and the neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch.nn.functional import softplus
+
+from trivet.label_noise.classifiers import STRENGTH
+from trivet.label_noise.logistic import FITTED, FOLDS, PENALTY
+from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, find_neighborhoods
+from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.progress import steps
+
+BAND = 10  # the distance to this neighbour is the width of the weights
+ITERATIONS = 40  # of L-BFGS
+LEAST = 1e-6  # share of a tag among the neighbours
+
+
+class TagViews:
+    """What the other items say of the tags of each; equal rows say nothing of each other."""
+
+    def __init__(self, setting: LabelledPoints, seed: int) -> None:
+        points = setting.points
+        around = find_neighborhoods(setting, min(NEIGHBOURS, setting.comparable))
+        band = around.distances[:, [min(BAND, around.distances.shape[1]) - 1]]
+        weights = np.where(around.distances > 0, np.exp(-((around.distances / np.maximum(band, 1e-300)) ** 2)), 0.0)
+        count, near = weights.shape
+        offsets = np.arange(count + 1) * near
+        self._near = sparse.csr_array((weights.ravel(), around.indices.ravel(), offsets), shape=(count, count))
+        self._total = weights.sum(axis=1)[:, None]
+        centred = points - points.mean(dim=0)
+        self._rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
+        content = np.unique(points.numpy(), axis=0, return_inverse=True)[1].ravel()
+        self._random = np.random.default_rng(seed)
+        self._fold = (self._random.permutation(int(content.max()) + 1) % FOLDS)[content]
+
+    def scores(self, carried: Booleans) -> Floats:
+        """Scores `(N, T, 3)`: log odds by the neighbours, by logistic regression, and of the share of the tag."""
+        share = np.clip(carried.mean(axis=0), LEAST, 1 - LEAST)
+        near = (self._near @ carried.astype(np.float64) + STRENGTH * share) / (self._total + STRENGTH)
+        odds = np.broadcast_to(_log_odds(share), carried.shape)
+        return np.stack([_log_odds(np.clip(near, LEAST, 1 - LEAST)), self._logits(carried, share), odds], axis=2)
+
+    def _logits(self, carried: Booleans, share: Floats) -> Floats:
+        logits = np.empty(carried.shape)
+        for fold in steps(range(FOLDS), "logistic regression of the tags, folds"):
+            others = np.flatnonzero(self._fold != fold)
+            if len(others) > FITTED:
+                others = np.sort(self._random.permutation(others)[:FITTED])
+            weights = _fit(self._rows[torch.from_numpy(others)], carried[others], share)
+            items: Integers = np.flatnonzero(self._fold == fold)
+            logits[items] = torch.addmm(weights[-1], self._rows[torch.from_numpy(items)], weights[:-1]).numpy()
+        return logits
+
+
+def _log_odds(share: Floats) -> Floats:
+    return np.asarray(np.log(share) - np.log1p(-share))
+
+
+def _fit(rows: torch.Tensor, carried: Booleans, share: Floats) -> torch.Tensor:
+    """Weights `(d + 1, T)`, the last row being the intercepts."""
+    from scipy.optimize import minimize
+
+    (items, width), count, targets = rows.shape, carried.shape[1], torch.from_numpy(carried).float()
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights = torch.from_numpy(flat).float().reshape(width + 1, count)
+        logits = torch.addmm(weights[-1], rows, weights[:-1])
+        value = float((softplus(logits) - targets * logits).double().sum())
+        value += PENALTY / 2 * float(weights[:-1].double().square().sum())
+        errors = logits.sigmoid_() - targets
+        slope = torch.empty_like(weights)
+        torch.addmm(weights[:-1], rows.T, errors, beta=PENALTY, out=slope[:-1])
+        torch.sum(errors, dim=0, out=slope[-1])
+        return value / items, (slope.double() / items).numpy().ravel()
+
+    begun = np.zeros((width + 1, count))
+    begun[-1] = _log_odds(share)
+    solution = minimize(loss, begun.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return torch.from_numpy(solution.x).float().reshape(width + 1, count)

@@ -1,0 +1,203 @@
+"""Tags that are probably missing or superfluous, item by item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.distances import Array
+from trivet.label_noise.neighbourhoods import LabelledPoints
+from trivet.label_noise.tag_scores import TagViews
+from trivet.metrics.points import Metric, as_points
+from trivet.mining.tags import Tags
+from trivet.runtime.arrays import Booleans, Floats, Integers
+
+KNOWS = 0.5  # of the way from chance to 1 that the precision of a tag must go for it to be judged
+ITEMS = 10  # that carry a judged tag at least, and that do not
+MOST = 2**25  # items times tags
+TINY = 1e-300
+
+Kind = Literal["missing", "superfluous"]
+
+
+@dataclass(frozen=True, eq=False)
+class TagSuspects:
+    """Tags that disagree with the other items, most suspect first; S of them, T tags.
+
+    Attributes:
+        items: `(S,)` positions of the items.
+        tags: `(S,)` numbers of the tags.
+        missing: `(S,)` bool, whether the tag is probably missing; else it is there and probably superfluous.
+        probability_wrong: `(S,)` in [0, 1] that this is a mistake, and not overlap of those with and without the tag.
+        probability_tag: `(S,)` in [0, 1] that an item like this has the tag.
+        judged: `(T,)` bool, the tags that the embedding knows well enough.
+        ranges: kind -> the least and the most mistakes, relative to the number of judged tags of all items: the sum of
+            `probability_wrong`, and as many as disagree. Empty if no tag is judged.
+    """
+
+    items: Integers
+    tags: Integers
+    missing: Booleans
+    probability_wrong: Floats
+    probability_tag: Floats
+    judged: Booleans
+    ranges: dict[Kind, tuple[float, float]]
+
+
+def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance: Metric = "cosine") -> TagSuspects:
+    """Find the tags that are probably missing or superfluous.
+
+    The neighbours of an item and logistic regressions out of fold give scores s of each tag, without the item itself
+    and its equals. Of all items and tags, which of them is given is fitted by maximum likelihood as
+
+        P(given | s) = g + (1 - m - g) sigmoid(w . s + b),    g = f times the share of the tag,
+
+    m being the share of the right tags that are missing and f that of the superfluous ones: overlap makes tags disagree
+    the less, the surer the scores are, and mistakes do not. By Bayes a tag that is not given is missing with
+    probability m sigmoid / (1 - P), a given one superfluous with g (1 - sigmoid) / P.
+
+    Overlap alone may look like mistakes where the scores are poor. So tags are redrawn once from the fit without
+    mistakes, and the m and f that are found there are taken off: what is left is the least share of mistakes.
+
+    A tag is judged if ten items have it and ten do not, and if of the n items with the highest scores, n those that
+    have the tag, at least half of the way from chance to all have it. The tags of an item do not speak for each other.
+
+    Args:
+        embeddings: `(N, d)` floating point, best of a network that was not trained on these tags.
+        tags: of the N items.
+        seed: of the folds and of what is redrawn; not negative.
+        distance: "cosine" or "euclidean".
+
+    Raises:
+        ValueError: if lengths disagree, a row is not finite, there are fewer than two items, or over 2^25 items times
+            tags.
+
+    Source:
+        The four-parameter logistic model: Barton, Lord, "An upper asymptote for the three-parameter logistic
+        item-response model", ETS Research Report, 1981. A tag is judged as two classes, with and without it, as in
+        Thyagarajan, Snorrason, Northcutt, Mueller, "Identifying Incorrect Annotations in Multi-Label Classification
+        Data", 2022. A parametric bootstrap: see `redraws.overlap_excess`. The rest is chosen here.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> given = random.random((400, 3)) < 0.3
+        >>> points = given @ random.normal(size=(3, 8)) * 4 + random.normal(size=(400, 8))
+        >>> given[:5, 0] ^= True
+        >>> suspects = find_tag_suspects(points, Tags(given.astype(int)), distance="euclidean")
+        >>> wrong = suspects.probability_wrong > 0.5
+        >>> sorted(suspects.items[wrong].tolist()), suspects.tags[wrong].tolist()
+        ([0, 1, 2, 3, 4], [0, 0, 0, 0, 0])
+    """
+    points = as_points(embeddings, distance=distance)
+    carried = tags.rows(tags.items)[:, : len(tags.names)]
+    if len(points) != len(tags) or len(tags) < 2:
+        raise ValueError(
+            f"tags must be those of the embeddings, of two items or more: got {len(tags)} items with tags for "
+            f"{len(points)} embeddings."
+        )
+    if len(tags) * len(tags.names) > MOST:
+        raise ValueError(
+            f"items times tags must not exceed {MOST:,}: got {len(tags):,} items and {len(tags.names):,} tags; pass "
+            "some of the items, or the frequent tags."
+        )
+    if seed < 0:
+        raise ValueError(f"seed must not be negative: got {seed}.")
+    given = carried.toarray().astype(np.bool_)
+    counts = given.sum(axis=0)
+    judged = (counts >= ITEMS) & (len(given) - counts >= ITEMS)
+    nothing = np.zeros(len(given), np.int64)
+    views = TagViews(LabelledPoints(points, np.arange(1), nothing, nothing, distance), seed) if judged.any() else None
+    scores = np.empty((len(given), 0, 3)) if views is None else views.scores(given[:, judged])
+    if views is not None:
+        known = _precisions(scores, given[:, judged]) >= KNOWS
+        judged[judged], scores = known, scores[:, known]
+    if views is None or not judged.any():
+        empty = np.zeros(0)
+        return TagSuspects(*(empty.astype(np.int64),) * 2, empty.astype(np.bool_), empty, empty, judged, {})
+    return _suspects(scores, given[:, judged], judged, views, np.random.default_rng(seed))
+
+
+class TagModel(NamedTuple):
+    """The fitted weights of the scores `(4,)`, the last the intercept, and the shares m and f of mistakes."""
+
+    weights: Floats
+    missing: float
+    superfluous: float
+
+
+def _suspects(
+    scores: Floats, given: Booleans, judged: Booleans, views: TagViews, random: np.random.Generator
+) -> TagSuspects:
+    fitted, overlap = fit_tags(scores, given), fit_tags(scores, given, mistakes=False)
+    drawn = random.random(given.shape) < _sigmoid(scores, overlap.weights)
+    by_chance = fit_tags(views.scores(drawn), drawn)
+    missing = max(0.0, fitted.missing - by_chance.missing)
+    superfluous = max(0.0, fitted.superfluous - by_chance.superfluous)
+    right = _sigmoid(scores, fitted.weights)
+    false = superfluous * given.mean(axis=0)
+    observed = false + (1 - missing - false) * right
+    wrong = np.where(given, false * (1 - right) / (observed + TINY), missing * right / (1 - observed + TINY))
+    disagrees = (given != (right > 0.5)) | (wrong > 0.5)
+    items, columns = np.nonzero(disagrees)
+    order = np.lexsort((items, -np.abs(right - 0.5)[disagrees], -wrong[disagrees]))
+    items, columns = items[order], columns[order]
+    absent, count = ~given[items, columns], max(1, int(given.sum()))
+    ranges: dict[Kind, tuple[float, float]] = {
+        "missing": (float(wrong[~given].sum()) / count, int(absent.sum()) / count),
+        "superfluous": (float(wrong[given].sum()) / count, int((~absent).sum()) / count),
+    }
+    return TagSuspects(
+        items=items,
+        tags=np.flatnonzero(judged)[columns],
+        missing=absent,
+        probability_wrong=wrong[items, columns],
+        probability_tag=right[items, columns],
+        judged=judged,
+        ranges={kind: (least, max(least, most)) for kind, (least, most) in ranges.items()},
+    )
+
+
+def _sigmoid(scores: Floats, weights: Floats) -> Floats:
+    from scipy.special import expit
+
+    return np.asarray(expit(scores @ weights[:-1] + weights[-1]))
+
+
+def fit_tags(scores: Floats, given: Booleans, *, mistakes: bool = True) -> TagModel:
+    """Fit the model of `find_tag_suspects` to scores `(N, T, V)` and the tags `(N, T)`; without mistakes m = f = 0."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    views = scores.shape[2]
+    flat, labels = scores.reshape(-1, views), given.ravel()
+    shares = np.broadcast_to(given.mean(axis=0), given.shape).ravel()
+
+    def loss(numbers: Floats) -> tuple[float, Floats]:
+        missing, superfluous = expit(numbers[-2:]) if mistakes else (0.0, 0.0)
+        right, false = _sigmoid(flat, numbers[:-2]), superfluous * shares
+        likely = np.clip(false + (1 - missing - false) * right, 1e-12, 1 - 1e-12)
+        slope = np.where(labels, -1 / likely, 1 / (1 - likely)) / len(labels)
+        inner = slope * (1 - missing - false) * right * (1 - right)
+        ends = [
+            -(slope @ right) * missing * (1 - missing),
+            (slope @ (shares * (1 - right))) * superfluous * (1 - superfluous),
+        ]
+        value = -np.where(labels, np.log(likely), np.log1p(-likely)).mean()
+        return float(value), np.concatenate([inner @ flat, [inner.sum()], ends])
+
+    begun = np.array([*(0.5,) * views, 0.0, -4.0, -4.0])
+    numbers = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    missing, superfluous = expit(numbers[-2:]).tolist() if mistakes else (0.0, 0.0)
+    return TagModel(numbers[:-2], missing, superfluous)
+
+
+def _precisions(scores: Floats, given: Booleans) -> npt.NDArray[np.float64]:
+    """Of each tag the precision of the items that rank first, as many as have it: 0 by chance, 1 if all have it."""
+    ranked = scores @ fit_tags(scores, given, mistakes=False).weights[:-1]
+    counts, chance = given.sum(axis=0), given.mean(axis=0)
+    order = np.argsort(-ranked, axis=0, kind="stable")
+    hits = np.take_along_axis(given, order, axis=0).cumsum(axis=0)[counts - 1, np.arange(len(counts))]
+    return np.asarray((hits / counts - chance) / (1 - chance))
