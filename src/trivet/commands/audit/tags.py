@@ -49,11 +49,10 @@ def _tag_summary(items: Items, tags: Tags, found: TagSuspects) -> AuditRecord:
     called = found.probability_wrong > 0.5
     kinds = np.where(found.missing, "missing", "superfluous")
     notes = list(items.notes)
-    unknown = np.flatnonzero(~found.judged)
-    if len(unknown):
+    if unknown := tags.names[~found.judged].tolist():
         notes.append(
-            f"{len(unknown)} of {len(tags.names)} tags are not judged, such as {str(tags.names[unknown[0]])!r}: fewer than "
-            "ten items have them or lack them, or the embedding does not tell them; bring more items, or an embedding "
+            f"{len(unknown)} of {len(tags.names)} tags are not judged, such as {unknown[0]!r}: fewer than ten "
+            "items have them or lack them, or the embedding does not tell them; bring more items, or an embedding "
             "that separates them."
         )
     return AuditRecord(
