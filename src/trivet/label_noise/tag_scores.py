@@ -19,7 +19,7 @@ LEAST = 1e-6  # share of a tag among the neighbours
 
 
 class TagViews:
-    """What the other items say of the tags of each; equal rows say nothing of each other."""
+    """Views of the tags of each item by the other items; equal rows say nothing of each other."""
 
     def __init__(self, setting: LabelledPoints, seed: int) -> None:
         points = setting.points

@@ -105,19 +105,19 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
         )
     if seed < 0:
         raise ValueError(f"seed must not be negative: got {seed}.")
-    given = carried.toarray().astype(np.bool_)
-    counts = given.sum(axis=0)
-    judged = (counts >= ITEMS) & (len(given) - counts >= ITEMS)
-    nothing = np.zeros(len(given), np.int64)
+    observed = carried.toarray().astype(np.bool_)
+    counts = observed.sum(axis=0)
+    judged = (counts >= ITEMS) & (len(observed) - counts >= ITEMS)
+    nothing = np.zeros(len(observed), np.int64)
     views = TagViews(LabelledPoints(points, np.arange(1), nothing, nothing, distance), seed) if judged.any() else None
-    scores = np.empty((len(given), 0, 3)) if views is None else views.scores(given[:, judged])
+    scores = np.empty((len(observed), 0, 3)) if views is None else views.scores(observed[:, judged])
     if views is not None:
-        known = _precisions(scores, given[:, judged]) >= KNOWS
+        known = _precisions(scores, observed[:, judged]) >= KNOWS
         judged[judged], scores = known, scores[:, known]
     if views is None or not judged.any():
         empty = np.zeros(0)
         return TagSuspects(*(empty.astype(np.int64),) * 2, empty.astype(np.bool_), empty, empty, judged, {})
-    return _suspects(scores, given[:, judged], judged, views, np.random.default_rng(seed))
+    return _suspects(scores, observed[:, judged], judged, views, np.random.default_rng(seed))
 
 
 class TagModel(NamedTuple):
@@ -129,25 +129,25 @@ class TagModel(NamedTuple):
 
 
 def _suspects(
-    scores: Floats, given: Booleans, judged: Booleans, views: TagViews, random: np.random.Generator
+    scores: Floats, observed: Booleans, judged: Booleans, views: TagViews, random: np.random.Generator
 ) -> TagSuspects:
-    fitted, overlap = fit_tags(scores, given), fit_tags(scores, given, mistakes=False)
-    drawn = random.random(given.shape) < _sigmoid(scores, overlap.weights)
+    fitted, overlap = fit_tags(scores, observed), fit_tags(scores, observed, mistakes=False)
+    drawn = random.random(observed.shape) < _sigmoid(scores, overlap.weights)
     by_chance = fit_tags(views.scores(drawn), drawn)
     missing = max(0.0, fitted.missing - by_chance.missing)
     superfluous = max(0.0, fitted.superfluous - by_chance.superfluous)
     right = _sigmoid(scores, fitted.weights)
-    false = superfluous * given.mean(axis=0)
-    observed = false + (1 - missing - false) * right
-    wrong = np.where(given, false * (1 - right) / (observed + TINY), missing * right / (1 - observed + TINY))
-    disagrees = (given != (right > 0.5)) | (wrong > 0.5)
+    false = superfluous * observed.mean(axis=0)
+    likely = false + (1 - missing - false) * right
+    wrong = np.where(observed, false * (1 - right) / (likely + TINY), missing * right / (1 - likely + TINY))
+    disagrees = (observed != (right > 0.5)) | (wrong > 0.5)
     items, columns = np.nonzero(disagrees)
     order = np.lexsort((items, -np.abs(right - 0.5)[disagrees], -wrong[disagrees]))
     items, columns = items[order], columns[order]
-    absent, count = ~given[items, columns], max(1, int(given.sum()))
+    absent, count = ~observed[items, columns], max(1, int(observed.sum()))
     ranges: dict[Kind, tuple[float, float]] = {
-        "missing": (float(wrong[~given].sum()) / count, int(absent.sum()) / count),
-        "superfluous": (float(wrong[given].sum()) / count, int((~absent).sum()) / count),
+        "missing": (float(wrong[~observed].sum()) / count, int(absent.sum()) / count),
+        "superfluous": (float(wrong[observed].sum()) / count, int((~absent).sum()) / count),
     }
     return TagSuspects(
         items=items,
@@ -166,14 +166,14 @@ def _sigmoid(scores: Floats, weights: Floats) -> Floats:
     return np.asarray(expit(scores @ weights[:-1] + weights[-1]))
 
 
-def fit_tags(scores: Floats, given: Booleans, *, mistakes: bool = True) -> TagModel:
+def fit_tags(scores: Floats, observed: Booleans, *, mistakes: bool = True) -> TagModel:
     """Fit the model of `find_tag_suspects` to scores `(N, T, V)` and the tags `(N, T)`; without mistakes m = f = 0."""
     from scipy.optimize import minimize
     from scipy.special import expit
 
     views = scores.shape[2]
-    flat, labels = scores.reshape(-1, views), given.ravel()
-    shares = np.broadcast_to(given.mean(axis=0), given.shape).ravel()
+    flat, labels = scores.reshape(-1, views), observed.ravel()
+    shares = np.broadcast_to(observed.mean(axis=0), observed.shape).ravel()
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
         missing, superfluous = expit(numbers[-2:]) if mistakes else (0.0, 0.0)
@@ -194,10 +194,10 @@ def fit_tags(scores: Floats, given: Booleans, *, mistakes: bool = True) -> TagMo
     return TagModel(numbers[:-2], missing, superfluous)
 
 
-def _precisions(scores: Floats, given: Booleans) -> npt.NDArray[np.float64]:
-    """Of each tag the precision of the items that rank first, as many as have it: 0 by chance, 1 if all have it."""
-    ranked = scores @ fit_tags(scores, given, mistakes=False).weights[:-1]
-    counts, chance = given.sum(axis=0), given.mean(axis=0)
+def _precisions(scores: Floats, observed: Booleans) -> npt.NDArray[np.float64]:
+    """Precision of each tag among the items that rank first, as many as have it: 0 by chance, 1 if all have it."""
+    ranked = scores @ fit_tags(scores, observed, mistakes=False).weights[:-1]
+    counts, chance = observed.sum(axis=0), observed.mean(axis=0)
     order = np.argsort(-ranked, axis=0, kind="stable")
-    hits = np.take_along_axis(given, order, axis=0).cumsum(axis=0)[counts - 1, np.arange(len(counts))]
+    hits = np.take_along_axis(observed, order, axis=0).cumsum(axis=0)[counts - 1, np.arange(len(counts))]
     return np.asarray((hits / counts - chance) / (1 - chance))

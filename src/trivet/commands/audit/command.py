@@ -113,7 +113,7 @@ def print_audit(record: AuditRecord, top: int) -> None:
 
 
 def print_tag_audit(record: AuditRecord, top: int) -> None:
-    """How many tags are called missing and superfluous, the ranges, and the most suspect."""
+    """The numbers of tags that are called missing and superfluous, the ranges, and the most suspect."""
     from trivet.commands.audit.record import probability_text  # here: `--help` needs no records
 
     called = " and ".join(f"{each.called} {each.kind}" for each in record.tag_ranges)

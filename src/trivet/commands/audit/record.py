@@ -72,7 +72,7 @@ class TagSuspect(Record):
 
 
 class TagRange(Record):
-    """How many tags are missing or superfluous, relative to the tags of all items, and how many are called so."""
+    """The range of missing or superfluous tags, relative to all tags, and the number of those called so."""
 
     kind: str
     least: Number

@@ -35,8 +35,8 @@ def audit_tags(request: AuditOptions) -> AuditRecord:
             )
     items = read_items(request)
     tags = Tags([name.split(JOINED) for name in items.labels.tolist()])
-    found = find_tag_suspects(items.embeddings, tags, seed=request.seed, distance=items.distance)
-    record = _tag_summary(items, tags, found)
+    suspects = find_tag_suspects(items.embeddings, tags, seed=request.seed, distance=items.distance)
+    record = _tag_summary(items, tags, suspects)
     if request.out is not None:
         columns = [*TAG_SUSPECTS, "decision", *(() if items.texts is None else ("text",))]
         cells = ([getattr(row, name, None) or "" for name in columns] for row in record.tag_suspects)
@@ -45,11 +45,11 @@ def audit_tags(request: AuditOptions) -> AuditRecord:
     return record
 
 
-def _tag_summary(items: Items, tags: Tags, found: TagSuspects) -> AuditRecord:
-    called = found.probability_wrong > 0.5
-    kinds = np.where(found.missing, "missing", "superfluous")
+def _tag_summary(items: Items, tags: Tags, suspects: TagSuspects) -> AuditRecord:
+    called = suspects.probability_wrong > 0.5
+    kinds = np.where(suspects.missing, "missing", "superfluous")
     notes = list(items.notes)
-    if unknown := tags.names[~found.judged].tolist():
+    if unknown := tags.names[~suspects.judged].tolist():
         notes.append(
             f"{len(unknown)} of {len(tags.names)} tags are not judged, such as {unknown[0]!r}: fewer than ten "
             "items have them or lack them, or the embedding does not tell them; bring more items, or an embedding "
@@ -62,12 +62,12 @@ def _tag_summary(items: Items, tags: Tags, found: TagSuspects) -> AuditRecord:
         items=len(tags),
         distance=items.distance,
         tags=len(tags.names),
-        judged_tags=int(found.judged.sum()),
+        judged_tags=int(suspects.judged.sum()),
         tag_ranges=[
             TagRange(
                 kind=kind, least=round(least, 6), most=round(most, 6), called=int((called & (kinds == kind)).sum())
             )
-            for kind, (least, most) in found.ranges.items()
+            for kind, (least, most) in suspects.ranges.items()
         ],
         tag_suspects=[
             TagSuspect(
@@ -79,11 +79,11 @@ def _tag_summary(items: Items, tags: Tags, found: TagSuspects) -> AuditRecord:
                 text=None if items.texts is None else items.texts[item],
             )
             for item, tag, kind, wrong, like in zip(
-                found.items.tolist(),
-                found.tags.tolist(),
+                suspects.items.tolist(),
+                suspects.tags.tolist(),
                 kinds,
-                found.probability_wrong,
-                found.probability_tag,
+                suspects.probability_wrong,
+                suspects.probability_tag,
                 strict=True,
             )
         ],
