@@ -14,7 +14,7 @@ from scipy import sparse
 from tests import reference
 
 import trivet
-from trivet import Classes, Grades, Pairs, Relation, Tags
+from trivet import Classes, Grades, Pairs, Relation, Tags, collapse
 from trivet.label_noise import find_suspects
 from trivet.metrics import nearest_pairs
 from trivet.mining import adjacency
@@ -342,7 +342,17 @@ def test_mistakes_are_named(message: str) -> None:
 @pytest.mark.parametrize(
     "taker",
     [
-        trivet.diagnose,
+        collapse.alignment,
+        collapse.class_modes,
+        collapse.class_spread,
+        collapse.strangers,
+        lambda rows, labels: collapse.fine_coarse_index(rows, labels, torch.arange(40) % 10),
+        lambda rows, labels: collapse.fine_coarse_index(rows, torch.arange(40) % 2, labels),
+        lambda rows, labels: collapse.mode_index(rows, rows, labels),
+        lambda rows, labels: collapse.mode_retention(rows, rows, labels),
+        lambda rows, labels: collapse.mode_sharing(rows, labels, collapse.class_modes(rows, torch.arange(40) % 5)),
+        lambda rows, labels: collapse.sampling(rows, labels, collapse.SamplingStrategy(trivet.TripletLoss(), 2, 2)),
+        lambda rows, labels: trivet.diagnose(rows, torch.arange(40) % 2, fine={"finer": labels}),
         lambda rows, labels: PKBatches(labels, num_classes=2, samples_per_class=2, seed=0),
         find_suspects,
         nearest_pairs,

@@ -28,6 +28,7 @@ from trivet.collapse.verdict_type import Severity, Verdict
 from trivet.distances import Array
 from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric
+from trivet.metrics.protocols import Labels
 from trivet.mining import EasyPositive
 from trivet.runtime.extras import installed
 from trivet.runtime.json_numbers import json_section
@@ -72,6 +73,7 @@ class Diagnosis:
         measures = {name: value for name, value in vars(self.measures).items() if name != "per_class"}
         measures["comparisons"] = [comparison_json(comparison) for comparison in self.measures.comparisons]
         measures["rankings"] = [comparison_json(ranking, "map_at_r") for ranking in self.measures.rankings]
+        measures["gradings"] = [comparison_json(grading, "ndcg_at_10") for grading in self.measures.gradings]
         measures["fine"] = {
             level: {
                 "recall@1": finer.recall,
@@ -87,7 +89,7 @@ class Diagnosis:
 
 def diagnose(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     reference: Array | Mapping[str, Array] | None = None,
     strategy: SamplingStrategy | None = None,
     *,
@@ -106,18 +108,20 @@ def diagnose(
     Network collapse: items can no longer be told apart. Recall@1 was lost, and the shape says how: all items, whatever
     their class, lie on one point, one line or a few spots. Such a shape alone is a note. Class
     collapse: each class becomes a point, or what differs inside it, which finer labels or the modes of a reference
-    show, comes to lie on one spot; without either, a tight class may be no loss, and is a note. The rules compare
+    show, comes to lie on one spot; without either, a tight class may be no loss, and is a note. Of a relation, what
+    belongs together lies on one point, and the first ten are less relevant than in a reference. The rules compare
     measures with the numbers of `THRESHOLDS`. A collapse of the network and exploding norms hide the other kinds, which
     are not looked for then.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
-        labels: `(N,)` of any integer dtype, two classes or more.
+        labels: `(N,)` of any integer dtype, two classes or more; or a relation of N items, such as tags, or pairs, of
+            both sides one after the other.
         reference: `(N, d')` the same items in another embedding, such as that of the network before training; or
             several by name. Recall@1 is compared with each, the shape with the first: lengths where it has the same
             width, and both are unit rows or neither.
         strategy: how training chooses, to find a dead sampler and to name what to change.
-        fine: level -> `(N,)` integers: classes inside the classes.
+        fine: level -> `(N,)` integers: classes inside the classes; not with a relation.
         level: what `labels` are called.
         distance: how the embedding is compared: "euclidean" or "cosine".
         trained_levels: the levels whose classes the embedding was trained on: it is judged over other items of these
@@ -298,6 +302,14 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
     before = measures.reference_class_spread
     if measures.class_spread < blob and (before is None or measures.class_spread < before / 2):
         rule = f"{_tightness(measures)}, under {blob:g}"
+        if measures.per_class is None:  # items may belong together to be one, as a text and its image
+            lower = [grading for grading in measures.gradings if grading.worse]
+            if not lower:
+                return []
+            rule += (
+                f", and the first ten are less relevant: nDCG@10 {100 * lower[0].score:.1f} %, against "
+                f"{100 * lower[0].reference_score:.1f} % of {in_words(lower[0].reference)}"
+            )
     elif least is not None and indices[least] < merged:
         what = "modes of the reference" if least == "mode_index" else "fine classes"
         rule = f"{what} within a class are {indices[least]:.2g} times as far apart as the classes, under {merged:g}"
@@ -354,6 +366,8 @@ def _displaced(measures: Measures) -> Iterator[Verdict]:
 
 
 def _tightness(measures: Measures) -> str:
+    if measures.per_class is None:
+        return f"items that belong together are {measures.class_spread:.2g} times as far apart as others"
     return f"items of the same class are {measures.class_spread:.2g} times as far apart as items of different classes"
 
 
@@ -377,7 +391,7 @@ def _indices(measures: Measures) -> dict[str, float]:
 
 def _noisy(measures: Measures, strategy: SamplingStrategy | None) -> Iterator[Verdict]:
     most = THRESHOLDS["strangers"].value
-    if measures.strangers > most:
+    if measures.strangers is not None and measures.strangers > most:
         yield Verdict(
             "noisy-labels",
             None,
@@ -455,9 +469,21 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
     if not installed("faiss", "sklearn"):
         notes.append("nmi and nmi+ were not measured: they need faiss and scikit-learn, pip install 'trivet[train]'.")
     if strategy is not None and sampled is None:
-        notes.append("The sampling strategy was not tried: a batch needs two classes of two items.")
-    unseen = not _indices(measures) and not came_closer(measures)
-    if not accused and measures.class_spread < THRESHOLDS["tight"].value and unseen:
+        need = "two classes of two items" if measures.per_class else "classes, one for each item"
+        notes.append(f"The sampling strategy was not tried: a batch needs {need}.")
+    tight = not accused and measures.class_spread < THRESHOLDS["tight"].value
+    if (
+        tight
+        and measures.per_class is None
+        and not measures.gradings
+        and measures.items > 2 * measures.effective_classes
+    ):
+        why = "labels with grades, such as Tags or Grades," if measures.comparisons else "a reference"
+        notes.append(
+            f"What belongs together is tight ({_tightness(measures)}). Whether anything among it was lost cannot be "
+            f"told: {why} would show it."
+        )
+    elif tight and measures.per_class is not None and not _indices(measures) and not came_closer(measures):
         why = (
             "a finer label or a reference, such as the raw inputs, would show it."
             if measures.reference_modes is None
@@ -471,6 +497,6 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
             f"{100 * measures.copies:.1f} % of the items equal another one in every coordinate, and recall@1 finds "
             "such copies whatever the embedding: leave all but one of them out, or go by MAP@R."
         )
-    if measures.per_class.items.max() == 1:
+    if measures.per_class is not None and measures.per_class.items.max() == 1:
         notes.append("Every class has a single item: nothing can be said about the inside of classes.")
     return notes

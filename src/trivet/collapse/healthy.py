@@ -17,11 +17,12 @@ SPREAD = 0.25  # relative spread from which items are called well spread
 def healthy_verdict(measures: Measures) -> Verdict:
     """An embedding against which no rule speaks: healthy, if it was shown to be good."""
     level = measures.comparisons[0].level if measures.comparisons else ""
-    single = measures.per_class.items.max() == 1
+    single = measures.chance == 0
     informed = measures.recall - measures.chance > 0.1 * (1 - measures.chance)
     open_ = doubts(measures)
     if single:
-        rule = "no class has two items, so recall@1 cannot be measured"
+        which = "class has two items" if measures.per_class else "item belongs together with another"
+        rule = f"no {which}, so recall@1 cannot be measured"
     elif not known(measures):
         rule = "there are too few items to tell whether recall@1 is above chance"
     elif not measures.comparisons:
@@ -54,11 +55,11 @@ def healthy_verdict(measures: Measures) -> Verdict:
 def open_question(measures: Measures) -> Verdict | None:
     """The verdict on an embedding that is as good as its references by recall@1, but perhaps not in all; else None."""
     level = measures.comparisons[0].level if measures.comparisons else ""
-    lower = ranked_lower(measures)
     if measures.lost:
         return _lost_classes(measures, level)
-    if lower:
-        return _lower_ranks(lower, measures, level)
+    for name, comparisons in (("MAP@R", measures.rankings), ("nDCG@10", measures.gradings)):
+        if lower := [comparison for comparison in comparisons if comparison.worse]:
+            return _lower_ranks(lower, name, measures, level)
     if came_closer(measures):
         return _open_inside(measures, level)
     if (inside := _inside(measures)) is not None:
@@ -93,7 +94,7 @@ def open_question(measures: Measures) -> Verdict | None:
 def _inside(measures: Measures) -> str | None:
     """The share of neighbours within the classes that is left, in words, where that is as by chance; else None."""
     limit = THRESHOLDS["retained"].value
-    if measures.retention is None or measures.per_class.retention is None:
+    if measures.retention is None or measures.per_class is None or measures.per_class.retention is None:
         return None
     if measures.retention < limit:
         return (
@@ -165,11 +166,17 @@ def _lost_classes(measures: Measures, level: str) -> Verdict:
     )
 
 
-def _lower_ranks(lower: list[Comparison], measures: Measures, level: str) -> Verdict:
-    """Verdict on an embedding that finds the nearest item as often as its references, but less of the class."""
-    maps = {"map_at_r": lower[0].score, "reference_map_at_r": lower[0].reference_score}
+def _lower_ranks(lower: list[Comparison], name: str, measures: Measures, level: str) -> Verdict:
+    """Verdict on an embedding that finds the nearest item as often as its references, but less of the class.
+
+    Args:
+        lower: by the measure of that name.
+    """
+    key = name.lower().replace("@", "_at_")
+    maps = {key: lower[0].score, f"reference_{key}": lower[0].reference_score}
+    all_items = "all items of a class" if measures.per_class else "all items that belong together"
     text = "; ".join(
-        f"MAP@R{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.score:.1f} %, against "
+        f"{name}{'' if ranking.level == level else f' by {ranking.level}'} is {100 * ranking.score:.1f} %, against "
         f"{100 * ranking.reference_score:.1f} % of {in_words(ranking.reference)}"
         for ranking in lower
     )
@@ -177,10 +184,13 @@ def _lower_ranks(lower: list[Comparison], measures: Measures, level: str) -> Ver
         "spread-out",
         None,
         _evidence(measures) | maps | _evidence(measures, level),
-        f"{_as_good_as(measures, level)} by the nearest item, {_against(measures, level)}, but not by all items "
-        f"of a class: {text}",
-        "The nearest item is of the same class as often as in every reference, but fewer of those after it are. Decide "
-        "by the measure that your search needs.",
+        f"{_as_good_as(measures, level)} by the nearest item, {_against(measures, level)}, but not by "
+        f"{all_items}: {text}",
+        f"The nearest item {'is of the same class' if measures.per_class else 'belongs to an item'} as often as in "
+        "every reference, but fewer of those after it are. Decide by the measure that your search needs."
+        if name == "MAP@R"
+        else "The nearest item is right as often as in every reference, but the first ten are less relevant. Decide by "
+        "the measure that your search needs.",
     )
 
 
@@ -213,10 +223,6 @@ def known(measures: Measures) -> bool:
 
 def doubts(measures: Measures) -> list[Comparison]:
     return [comparison for comparison in measures.comparisons if comparison.difference <= -THRESHOLDS["worse"].value]
-
-
-def ranked_lower(measures: Measures) -> list[Comparison]:
-    return [ranking for ranking in measures.rankings if ranking.worse]
 
 
 def came_closer(measures: Measures) -> bool:

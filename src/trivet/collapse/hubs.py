@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trivet.metrics.points import spans
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed, load
 
@@ -121,18 +122,22 @@ def _for_products(points: Tensor) -> Tensor:
     return points / (float(points.abs().max()) or 1.0)
 
 
-def nearest_others(points: Tensor, queries: Integers, k: int) -> Integers:
-    """The k nearest other rows `(Q, k)` of some rows, by float32 distances."""
+def nearest_others(points: Tensor, queries: Integers, k: int, *, among: Integers | None = None) -> Integers:
+    """The k nearest other rows `(Q, k)` of some rows, of all or of some rows `among (M,)`, by float32 distances."""
     rows = np.ascontiguousarray(_for_products(points).float().numpy())
+    gallery = rows if among is None else rows[among]
+    count = min(k + 1, len(gallery))
     if installed("faiss"):
-        _, near = load("faiss").knn(rows[queries], rows, k + 1)
+        _, near = load("faiss").knn(rows[queries], gallery, count)
     else:  # half as fast
-        everyone, blocks = torch.from_numpy(rows), range(0, len(queries), BLOCK)
-        distances = (torch.cdist(everyone[queries[start : start + BLOCK]], everyone) for start in blocks)
-        nearest = [block.topk(k + 1, largest=False).indices for block in distances]
+        anchors, everyone = torch.from_numpy(rows[queries]), torch.from_numpy(gallery)
+        distances = (torch.cdist(anchors[start:stop], everyone) for start, stop in spans(len(anchors), BLOCK))
+        nearest = [block.topk(count, largest=False).indices for block in distances]
         near = torch.cat(nearest).numpy()
+    if among is not None:
+        near = among[near]
     others = near != queries[:, None]
     # Among many equal rows an item itself may be missing; then the last one is too many.
-    others[others.all(axis=1), -1] = False
+    others[others.all(axis=1) & (count > k), -1] = False
     neighbors: Integers = near[others].reshape(len(queries), k)
     return neighbors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,20 @@ from torch import Tensor
 from trivet.collapse.distances import centred, extent, pair_distances
 from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
+from trivet.collapse.relation_chance import relation_recall_by_chance, sides_of
 from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
-from trivet.collapse.spread import class_members, class_spread, fine_coarse_index, stranger_share
+from trivet.collapse.spread import class_members, class_spread, fine_coarse_index, related_spread, stranger_share
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
 from trivet.metrics.points import Metric, as_points, spans
+from trivet.metrics.protocols import Labels, check_length, plain_labels
+from trivet.metrics.relation_levels import occurring_labels
+from trivet.mining.relations import Classes, Relation
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed
 
@@ -92,7 +96,8 @@ class Measures:
     Attributes:
         norm: root mean square norm of the rows.
         norm_tail: largest norm over the median of those that are not 0; 1 for unit rows.
-        diameter, mean_distance, median_distance: of all pairs, see `extent`.
+        diameter, mean_distance, median_distance: of all pairs, see `extent`. As for the shape, rows of two sides are
+            taken less the mean of their side.
         relative_spread: root mean square distance over sqrt(2) times `norm`: 1 where the mean row is 0, 0 where all
             rows are equal. It does not depend on the scale.
         precision: relative rounding error of a coordinate as the embedding came: eps of its dtype.
@@ -101,14 +106,16 @@ class Measures:
         effective_rank: of all items, see `effective_rank`; `uniformity` and `alignment` likewise.
         first_axis: share of the variance along the first principal axis: 1 for a line.
         occupied, occupied_widely: see `occupied_spots`, within 2 % and 10 % of the mean distance.
-        effective_classes: 1 over the chance that two items share a class.
+        effective_classes: 1 over the chance that two items share a class, or an item and another, or itself, belong
+            together.
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
         comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
         lost: classes that lost 20 points of recall@1 or more against the first reference, one of a hundred by chance.
         rankings: MAP@R of 1,000 items beside each reference, at the same levels.
-        copies: share of the items that another one equals in every coordinate.
-        class_spread: median over the classes of `ClassMeasures.spread`.
+        gradings: nDCG@10 of the same, where labels have grades, as tags do by what they share.
+        copies: share of the items that another one equals in every coordinate; of pairs, one of the same side.
+        class_spread: median over the classes of `ClassMeasures.spread`; of a relation see `RelatedSpread`.
         modes: mean over the classes of `ClassMeasures.modes`.
         nmi, nmi_plus: agreement of the classes with as many k-means clusters, and with ten times as many (one start):
             the second rises over the first where classes are several blobs each. None where that takes more clusters
@@ -140,7 +147,8 @@ class Measures:
             0 where they are points, None where there are none.
         fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
-        per_class: see `ClassMeasures`.
+        per_class: see `ClassMeasures`; None of a relation, as are all that is measured of classes alone: the modes, the
+            NMI, strangers, the retention, lost classes and finer ones.
     """
 
     items: int
@@ -165,14 +173,15 @@ class Measures:
     chance: float
     chance_high: float | None
     comparisons: tuple[Comparison, ...]
-    lost: tuple[ClassLoss, ...]
+    lost: tuple[ClassLoss, ...] = ()
     rankings: tuple[Comparison, ...]
+    gradings: tuple[Comparison, ...] = ()
     copies: float
     class_spread: float
-    modes: float
-    nmi: float | None
-    nmi_plus: float | None
-    strangers: float
+    modes: float | None = None
+    nmi: float | None = None
+    nmi_plus: float | None = None
+    strangers: float | None = None
     hubness: float
     unfound: float
     reference_hubness: float | None = None
@@ -188,18 +197,18 @@ class Measures:
     mode_index: float | None = None
     reference_mode_index: float | None = None
     reference_mode_sharing: float | None = None
-    retention: float | None
+    retention: float | None = None
     lost_inside: tuple[int, ...] = ()
     structure: float | None = None
     reference_structure: float | None = None
-    fine: dict[str, FineMeasures]
-    sampling: SamplingStats | None
-    per_class: ClassMeasures
+    fine: dict[str, FineMeasures] = field(default_factory=dict)
+    sampling: SamplingStats | None = None
+    per_class: ClassMeasures | None = None
 
 
 def measure(
     embeddings: Array,
-    labels: Array,
+    labels: Labels,
     *,
     reference: Array | Mapping[str, Array] | None = None,
     strategy: SamplingStrategy | None = None,
@@ -216,89 +225,143 @@ def measure(
         distance: how the embedding is compared; with "cosine" all but the norms is of unit rows.
     """
     raw = as_rows(embeddings).cpu()
-    classes = as_classes(labels, count=len(raw))
-    if len(raw) < 2 or not int(classes.max()):
+    relation, classes = _relation_of(labels, len(raw))
+    inner = {name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()}
+    if level in inner:
+        raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
+    if inner and classes is None:
         raise ValueError(
-            f"labels must name at least two classes: got {len(torch.unique(classes))} in {len(raw)} items; "
-            "a single class has nothing to collapse into."
+            f"fine must hold classes inside classes: got labels that are {type(labels).__name__}; pass one class for "
+            "each item, or leave fine out."
         )
     points = as_points(raw, distance=distance)
-    values = singular_values(points)
+    sides = sides_of(relation)
+    shape = _about_sides(points, sides)
+    values = singular_values(shape)
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
-    lengths = extent(points)
+    lengths = extent(shape)
     queries = _sample(len(raw), seed)
-    inner = {name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()}
-    levels = {level: classes} | inner
+    levels: dict[str, Labels] = {level: relation, **inner}
+    graded = type(relation).relevance is not Relation.relevance
 
-    def retrieved_by(rows: Tensor, most: int, name: str) -> dict[str, Retrieval]:
-        return retrieve_levels(rows, levels, sample=_sample(len(raw), seed, most=most), measures=(name,))
+    def retrieved_by(rows: Tensor, most: int, *names: str) -> dict[str, Retrieval]:
+        return retrieve_levels(rows, levels, sample=_sample(len(raw), seed, most=most), measures=names)
 
     retrievals = retrieved_by(points, QUERIES, "recall@1")
     retrieved = retrievals[level]
     recall, chance = retrieved.mean()["recall@1"], retrieved.chance["recall@1"]
-    sizes, equal = torch.bincount(classes), torch.unique(points, dim=0, return_counts=True)[1]
-    shares = sizes / len(raw)
-    spread = class_spread(points, classes)
-    modes = class_modes(points, classes, seed=seed)
-    if level in inner:
-        raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
+    if chance == 1:
+        raise ValueError(
+            f"labels must keep some items apart: got {type(relation).__name__} by which all belong together; "
+            "a single class has nothing to collapse into."
+        )
+    equal = torch.cat([torch.unique(points[rows], dim=0, return_counts=True)[1] for rows in sides])
     references = _references(reference, len(raw), distance)
     reference_retrieved = {name: retrieved_by(rows, QUERIES, "recall@1") for name, rows in references.items()}
-    ranked = retrieved_by(points, RANKED, "map@r") if references else {}
-    reference_ranked = {name: retrieved_by(rows, RANKED, "map@r") for name, rows in references.items()}
+    ranks = ("map@r", "ndcg@10") if graded else ("map@r",)
+    ranked = retrieved_by(points, RANKED, *ranks) if references else {}
+    reference_ranked = {name: retrieved_by(rows, RANKED, *ranks) for name, rows in references.items()}
     known = next(iter(references.values()), None)
-    retained = None if known is None else _retention(points, known, classes, seed)
+    before = next((each[level] for each in reference_retrieved.values()), None)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(raw))[:QUERIES])
     around = hubness(points[order])
-    recalls = np.full(len(shares), math.nan)  # a class that was not asked has none
-    for number, row in retrieved.per_class().items():
-        recalls[number] = row["recall@1"]
+    fine_measures = {
+        name: _fine(points, relation.items, inner[name], known, retrievals[name].mean()["recall@1"]) for name in inner
+    }
+    by_labels = (
+        _of_relation(points, known, relation, retrieved, seed)
+        if classes is None
+        else _of_classes(raw, points, known, classes, retrieved, before, strategy, seed)
+    )
     return Measures(
         items=len(raw),
         dimension=raw.shape[1],
-        classes=len(shares),
         norm=norm,
         norm_tail=_tail(norms),
         diameter=lengths.diameter,
         mean_distance=lengths.mean,
         median_distance=lengths.median,
-        relative_spread=_relative_spread(points),
+        relative_spread=_relative_spread(points, shape),
         precision=_precision(embeddings),
-        rounding_loss=_rounding_loss(embeddings, points, classes, queries, seed, distance),
+        rounding_loss=_rounding_loss(embeddings, points, relation, queries, seed, distance),
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
-        alignment=alignment(raw, classes),
-        occupied=occupied_spots(points, seed=seed),
-        occupied_widely=occupied_spots(points, within=WIDE_SPOT, seed=seed),
-        effective_classes=1 / float(shares.square().sum()),
+        occupied=occupied_spots(shape, seed=seed),
+        occupied_widely=occupied_spots(shape, within=WIDE_SPOT, seed=seed),
         recall=recall,
         chance=chance,
-        chance_high=_chance_high(points, classes, queries, recall, chance, seed),
-        comparisons=_compared(retrievals, reference_retrieved, trained_levels),
-        lost=tuple(_lost(retrieved, next(iter(reference_retrieved.values()))[level])) if reference_retrieved else (),
-        rankings=_compared(ranked, reference_ranked, trained_levels),
+        chance_high=_chance_high(points, relation, queries, recall, chance, seed),
+        comparisons=_compared(retrievals, reference_retrieved, trained_levels, "recall@1"),
+        rankings=_compared(ranked, reference_ranked, trained_levels, "map@r"),
+        gradings=_compared(ranked, reference_ranked, trained_levels, "ndcg@10") if graded else (),
         copies=float(equal[equal > 1].sum() / len(raw)),
-        class_spread=_median(spread.ratio),
-        modes=modes.mean,
-        nmi=_agreement(points, classes, len(shares), seed),
-        nmi_plus=_agreement(points, classes, 10 * len(shares), seed),
-        strangers=strangers(points, classes, seed=seed),
         hubness=around.skewness,
         unfound=around.unfound,
-        **({} if known is None else _against(known, points, classes, lengths.mean, seed)),
+        **({} if known is None else _against(known, points, shape, sides)),
         **({} if known is None else _hubs_against(points[order], known[order], order)),
         reference_rounding_loss=None
         if known is None
-        else _rounding_loss(_first(reference), known, classes, queries, seed, distance),
-        retention=None if retained is None else retained.mean,
+        else _rounding_loss(_first(reference), known, relation, queries, seed, distance),
+        fine=fine_measures,
+        **by_labels,
+    )
+
+
+def _relation_of(labels: Labels, count: int) -> tuple[Relation, Tensor | None]:
+    """The relation of items, and their class numbers; None where it is not of classes."""
+    labels = plain_labels(labels)
+    if isinstance(labels, Relation):
+        check_length(labels, count, "labels")
+        if count < 2:
+            raise ValueError(f"a diagnosis needs at least two items: got {count}.")
+        return labels.to("cpu"), None
+    classes = as_classes(labels, count=count)
+    if count < 2 or not int(classes.max()):
+        raise ValueError(
+            f"labels must name at least two classes: got {len(torch.unique(classes))} in {count} items; "
+            "a single class has nothing to collapse into."
+        )
+    return Classes(classes), classes
+
+
+def _of_classes(
+    raw: Tensor,
+    points: Tensor,
+    known: Tensor | None,
+    classes: Tensor,
+    retrieved: Retrieval,
+    before: Retrieval | None,
+    strategy: SamplingStrategy | None,
+    seed: int,
+) -> dict[str, Any]:
+    """The measures that rest on classes, by the names of the fields of `Measures`."""
+    sizes = torch.bincount(classes)
+    shares = sizes / len(raw)
+    spread = class_spread(points, classes)
+    modes = class_modes(points, classes, seed=seed)
+    retained = None if known is None else _retention(points, known, classes, seed)
+    recalls = np.full(len(shares), math.nan)  # a class that was not asked has none
+    for number, row in retrieved.per_class().items():
+        recalls[number] = row["recall@1"]
+    return {
+        "classes": len(shares),
+        "alignment": alignment(raw, classes),
+        "effective_classes": 1 / float(shares.square().sum()),
+        "lost": () if before is None else tuple(_lost(retrieved, before)),
+        "class_spread": _median(spread.ratio),
+        "modes": modes.mean,
+        "nmi": _agreement(points, classes, len(shares), seed),
+        "nmi_plus": _agreement(points, classes, 10 * len(shares), seed),
+        "strangers": strangers(points, classes, seed=seed),
+        **({} if known is None else _modes_against(known, points, classes, seed)),
+        "retention": None if retained is None else retained.mean,
         **({} if known is None or retained is None else _lost_inside(points, known, classes, retained, seed)),
-        fine={name: _fine(points, classes, levels[name], known, retrievals[name].mean()["recall@1"]) for name in inner},
-        sampling=None
+        "sampling": None
         if strategy is None or int((sizes > 1).sum()) < 2
         else sampling(raw, classes, strategy, seed=seed),
-        per_class=ClassMeasures(
+        "per_class": ClassMeasures(
             items=sizes.numpy(),
             within=spread.within,
             spread=spread.ratio,
@@ -307,16 +370,39 @@ def measure(
             recall=recalls,
             retention=None if retained is None else retained.values,
         ),
-    )
+    }
 
 
-def _against(known: Tensor, points: Tensor, classes: Tensor, mean_distance: float, seed: int) -> dict[str, Any]:
-    """The measures of an embedding beside those of a reference, by the names of the fields of `Measures`."""
-    before, spread_before = extent(known).mean, _relative_spread(known)
+def _of_relation(
+    points: Tensor, known: Tensor | None, relation: Relation, retrieved: Retrieval, seed: int
+) -> dict[str, Any]:
+    """The same of another relation, where it has them."""
+    rows = _sample(len(points), seed, most=RANKED)
+    rows = np.arange(len(points)) if rows is None else rows
+    spread = related_spread(points, relation, rows)
+    return {
+        "classes": len(occurring_labels(relation)),
+        "alignment": spread.alignment,
+        "effective_classes": len(points) / (1 + float(retrieved.positives.mean())),
+        "class_spread": spread.ratio,
+        "reference_class_spread": None if known is None else related_spread(known, relation, rows).ratio,
+    }
+
+
+def _against(known: Tensor, points: Tensor, shape: Tensor, sides: list[Integers]) -> dict[str, Any]:
+    """The shape of an embedding beside that of a reference, by the names of the fields of `Measures`."""
+    shape_before = _about_sides(known, sides)
+    before, spread_before = extent(shape_before).mean, _relative_spread(known, shape_before)
+    return {
+        "reference_shrinkage": extent(shape).mean / before if before and _comparable(points, known) else None,
+        "reference_spread": _relative_spread(points, shape) / spread_before if spread_before else None,
+    }
+
+
+def _modes_against(known: Tensor, points: Tensor, classes: Tensor, seed: int) -> dict[str, Any]:
+    """The measures of classes beside those of a reference, likewise."""
     modes = reference_modes(known, classes, seed=seed)
     return {
-        "reference_shrinkage": mean_distance / before if before and _comparable(points, known) else None,
-        "reference_spread": _relative_spread(points) / spread_before if spread_before else None,
         "reference_class_spread": _median(class_spread(known, classes).ratio),
         "reference_modes": modes.mean,
         "reference_split": float((modes.counts > 1).mean()),
@@ -367,16 +453,16 @@ def _precision(embeddings: Array) -> float:
 
 
 def _rounding_loss(
-    embeddings: Array, points: Tensor, classes: Tensor, rows: Integers | None, seed: int, distance: Metric
+    embeddings: Array, points: Tensor, relation: Relation, rows: Integers | None, seed: int, distance: Metric
 ) -> float:
     """See `Measures`."""
     kind = torch.float64 if _precision(embeddings) < torch.finfo(torch.float32).eps else torch.float32
-    if _relative_spread(points) ** 2 > DIGITS * torch.finfo(kind).eps:
+    if _relative_spread(points, points) ** 2 > DIGITS * torch.finfo(kind).eps:
         return 0.0
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
     entries = torch.argsort(order)[torch.arange(len(points)) if rows is None else torch.from_numpy(rows)]
     exact = nearest_others(points[order], entries.numpy(), 1)[:, 0]
-    rounded, labels = points[order].to(kind), classes[order].numpy()
+    rounded, items = points[order].to(kind), relation.items[order]
     squares = rounded.square().sum(dim=1)
     nearest = []
     for start, stop in spans(len(entries), BLOCK):
@@ -384,7 +470,10 @@ def _rounding_loss(
         squared = squares - 2 * (rounded[block] @ rounded.T)
         squared[torch.arange(len(block)), block] = torch.inf
         nearest.append(squared.argmin(dim=1))
-    right = [float((labels[near] == labels[entries.numpy()]).mean()) for near in (exact, torch.cat(nearest).numpy())]
+    right = [
+        float(relation.are_positive(items[entries], items[near]).double().mean())
+        for near in (torch.from_numpy(exact), torch.cat(nearest))
+    ]
     return max(0.0, right[0] - right[1])
 
 
@@ -454,7 +543,7 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
 
 
 def _chance_high(
-    points: Tensor, classes: Tensor, rows: Integers | None, recall: float, chance: float, seed: int
+    points: Tensor, relation: Relation, rows: Integers | None, recall: float, chance: float, seed: int
 ) -> float | None:
     """See `Measures`."""
     queries = np.arange(len(points)) if rows is None else rows
@@ -464,16 +553,21 @@ def _chance_high(
     # Neighbours of equal rows are the first of them: in random order, which says nothing of the class.
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
     entries = torch.argsort(order).numpy()[queries]
+    if not isinstance(relation, Classes):
+        return relation_recall_by_chance(points[order], relation[order], entries, seed=seed)[1]
     nearest = nearest_others(points[order], entries, 1)[:, 0]
-    return recall_by_chance(nearest, entries, classes[order].numpy(), seed=seed)[1]
+    return recall_by_chance(nearest, entries, relation.items[order].numpy(), seed=seed)[1]
 
 
 def _compared(
-    now: Mapping[str, Retrieval], references: Mapping[str, Mapping[str, Retrieval]], trained: Collection[str]
+    now: Mapping[str, Retrieval],
+    references: Mapping[str, Mapping[str, Retrieval]],
+    trained: Collection[str],
+    measure: str,
 ) -> tuple[Comparison, ...]:
     """Compare level by level with each reference; what no query of a level can find says nothing."""
     return tuple(
-        compare([of], [other[at]], reference=name, level=at, measure=of.measures[0], known_classes=at in trained)
+        compare([of], [other[at]], reference=name, level=at, measure=measure, known_classes=at in trained)
         for at, of in now.items()
         for name, other in references.items()
     )
@@ -551,11 +645,25 @@ def _comparable(points: Tensor, known: Tensor) -> bool:
     return points.shape[1] == known.shape[1] and unit[0] == unit[1]
 
 
-def _relative_spread(points: Tensor) -> float:
-    """Relative spread of rows, in [0, 1]; 0 if all are 0."""
-    points = points / (float(points.abs().max()) or 1.0)  # whose squares are numbers
-    squares = float(points.square().sum())
-    return math.sqrt(min(1.0, float(centred(points).square().sum()) / squares)) if squares else 0.0
+def _about_sides(points: Tensor, sides: list[Integers]) -> Tensor:
+    """The rows, where there are two sides less the mean of their own: these may lie apart, which is no shape."""
+    if len(sides) == 1:
+        return points
+    about = torch.empty_like(points)
+    for rows in sides:
+        about[rows] = centred(points[rows])
+    return about
+
+
+def _relative_spread(points: Tensor, shape: Tensor) -> float:
+    """Relative spread of rows, in [0, 1]; 0 if all are 0.
+
+    Args:
+        shape: the rows, or these about their sides.
+    """
+    largest = float(points.abs().max()) or 1.0  # beside which squares are numbers
+    squares = float((points / largest).square().sum())
+    return math.sqrt(min(1.0, float(centred(shape / largest).square().sum()) / squares)) if squares else 0.0
 
 
 def _reference(reference: Array, count: int, distance: Metric) -> Tensor:

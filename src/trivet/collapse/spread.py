@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,12 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.distances import centred
-from trivet.distances import Array, as_classes, as_rows
+from trivet.distances import Array, as_classes, as_rows, unit_rows
+from trivet.metrics.points import spans
+from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Floats, Integers
+
+BLOCK = 256  # items that are compared with all at a time
 
 
 def fine_coarse_index(embeddings: Array, coarse: Array, fine: Array) -> float:
@@ -99,6 +104,49 @@ def class_spread(embeddings: Array, labels: Array) -> ClassSpread:
     within = torch.where(sizes > 1, 2 * scatter / (sizes - 1), torch.nan)
     between = torch.where(others > 0, between, torch.nan)
     return ClassSpread(within=within.sqrt().numpy(), between=between.sqrt().numpy())
+
+
+@dataclass(frozen=True)
+class RelatedSpread:
+    """Distances to what an item belongs together with, under a relation; NaN where no item has any.
+
+    Attributes:
+        ratio: median over the items of the root mean square distance to these over that to its negatives: 0 where all
+            that belongs together lies on one point, about 1 where it lies as far apart as all else.
+        alignment: mean squared distance of two items that belong together on the unit sphere, in [0, 4].
+    """
+
+    ratio: float
+    alignment: float
+
+
+def related_spread(embeddings: Array, relation: Relation, rows: Integers) -> RelatedSpread:
+    """Spread of what belongs together beside what does not, of some items.
+
+    Args:
+        embeddings: `(N, d)` floating point.
+        relation: of these N items.
+        rows: `(Q,)` the items that are asked.
+    """
+    raw = as_rows(embeddings).cpu()
+    points, unit = raw - raw[0], unit_rows(raw)  # by a row and not the mean: equal rows become exactly 0
+    ratios, near, pairs = [], 0.0, 0
+    for start, stop in spans(len(rows), BLOCK):
+        block = torch.from_numpy(rows[start:stop])
+        positive, neutral = relation.compared(relation.items[block], relation.items)
+        others = block[:, None] != torch.arange(len(points))
+        positive, negative = positive & others, ~neutral & others
+        squares = torch.cdist(points[block], points).square()
+        within, between = (torch.where(mask, squares, 0).sum(dim=1) / mask.sum(dim=1) for mask in (positive, negative))
+        ratios.append((within / between).sqrt())
+        near += float(torch.where(positive, torch.cdist(unit[block], unit).square(), 0).sum())
+        pairs += int(positive.sum())
+    known = torch.cat(ratios)
+    known = known[known.isfinite()]
+    return RelatedSpread(
+        ratio=float(np.median(known.numpy())) if len(known) else math.nan,
+        alignment=near / pairs if pairs else math.nan,
+    )
 
 
 def class_scatter(points: Tensor, classes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

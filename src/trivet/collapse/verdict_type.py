@@ -29,6 +29,8 @@ _NAMES = {
     "reference_recall_of_lost": "recall@1 of these in the reference",
     "map_at_r": "map@r",
     "reference_map_at_r": "map@r of the reference",
+    "ndcg_at_10": "ndcg@10",
+    "reference_ndcg_at_10": "ndcg@10 of the reference",
     "occupied": "occupied spots",
     "nmi_plus": "nmi+",
 }

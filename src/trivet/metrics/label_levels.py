@@ -26,7 +26,7 @@ from trivet.metrics.intervals import (
 )
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.protocols import Labels, check_length, plain_labels
-from trivet.metrics.relation_levels import unique_labels
+from trivet.metrics.relation_levels import occurring_labels, unique_labels
 from trivet.metrics.relation_retrieval import retrieve_by_tag
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
@@ -440,7 +440,7 @@ def _of_relation(
         f"{kind} do not give: measure retrieval, or give this level as integers (N,)."
         for name in others
     }
-    labels = _labels_of(relation)
+    labels = occurring_labels(relation)
     return LevelResult(
         items=len(relation),
         classes=len(labels),
@@ -452,16 +452,6 @@ def _of_relation(
         labels=labels,
         measure_labels=by_label,
     )
-
-
-def _labels_of(relation: Relation) -> npt.NDArray[Any]:
-    """The tags that occur, or the distinct numbers of the items."""
-    from trivet.mining.tags import Tags  # here: `import trivet.metrics` does without scipy
-
-    if isinstance(relation, Tags):
-        occurring = np.unique(relation.numbers(relation.items).cpu().numpy())
-        return np.asarray(relation.names[occurring])
-    return np.unique(relation.items.cpu().numpy())
 
 
 def _by_label(

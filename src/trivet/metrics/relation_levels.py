@@ -166,6 +166,16 @@ def unique_labels(labels: npt.NDArray[Any]) -> tuple[Integers, npt.NDArray[Any]]
     return classes.astype(np.int64), names
 
 
+def occurring_labels(relation: Relation) -> npt.NDArray[Any]:
+    """The labels of some items `(C,)`: the tags that occur, or the distinct numbers of the items."""
+    from trivet.mining.tags import Tags  # here: `import trivet.metrics` does without scipy
+
+    if isinstance(relation, Tags):
+        occurring = np.unique(relation.numbers(relation.items).cpu().numpy())
+        return np.asarray(relation.names[occurring])
+    return np.unique(relation.items.cpu().numpy())
+
+
 def _connected(groups: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Groups `(U,)` of items, 0 .. G - 1, once items `left (E,)` and `right (E,)` are joined pair by pair."""
     from scipy import sparse  # here: `import trivet.metrics` does without

@@ -48,6 +48,21 @@ class RankingComparison(Record):
     worse: bool = False
 
 
+class GradingComparison(Record):
+    """NDCG@10 and that of a reference, see `trivet.collapse.Comparison`."""
+
+    reference: str = ""
+    level: str = ""
+    queries: int | None = None
+    ndcg_at_10: Number | None = None
+    reference_ndcg_at_10: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    difference: Number | None = None
+    known_classes: bool = False
+    worse: bool = False
+
+
 class LostClass(Record):
     """A class that lost, see `trivet.collapse.measures.ClassLoss`."""
 
@@ -109,6 +124,7 @@ class DiagnosisMeasures(Record):
     comparisons: list[RecallComparison] = []
     lost: list[LostClass] = []
     rankings: list[RankingComparison] = []
+    gradings: list[GradingComparison] = []
     fine: dict[str, dict[str, Number | None]] = {}
     sampling: dict[str, Number | None] | None = None
 

@@ -274,6 +274,7 @@ def _spectrum(points: Tensor) -> list[float]:
 def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> ClassTable:
     """The table of classes; of too many, the largest."""
     measured = diagnosis.measures.per_class
+    assert measured is not None
     columns: dict[str, Sequence[Any]] = {
         "class": list(names),
         "items": measured.items.tolist(),
