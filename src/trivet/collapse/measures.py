@@ -1,4 +1,7 @@
-"""All measures of one embedding, from which the diagnosis draws its verdicts."""
+"""All measures of one embedding, from which the diagnosis draws its verdicts.
+
+One file, because all of them share the points, the sample and the references of one call.
+"""
 
 from __future__ import annotations
 
