@@ -12,7 +12,7 @@ from trivet import Classes, Grades, Pairs, Relation, Tags
 from trivet.collapse import Diagnosis, SamplingStrategy, diagnose, relation_chance
 from trivet.collapse.hubs import nearest_others
 from trivet.collapse.measures import measure
-from trivet.collapse.relation_chance import IGNORED, RIGHT, WRONG, relation_recall_by_chance
+from trivet.collapse.relation_chance import IGNORED, RIGHT, WRONG, are_positive, relation_recall_by_chance
 from trivet.collapse.spread import related_spread
 from trivet.losses import TripletLoss
 from trivet.metrics.intervals import middle
@@ -185,9 +185,9 @@ def test_pairs_of_items_are_asked_for_one_by_one() -> None:
     tags = hierarchy()
     anchors, others = torch.randint(ITEMS, (2, 150), generator=torch.Generator().manual_seed(0))
     expected = tags.positive(anchors, others).diagonal()
-    assert torch.equal(tags.are_positive(anchors, others), expected)
+    assert torch.equal(are_positive(tags, anchors, others), expected)
     classes = Classes(torch.from_numpy(INTENT))
-    assert torch.equal(classes.are_positive(anchors, others), anchors == others)
+    assert torch.equal(are_positive(classes, anchors, others), anchors == others)
 
 
 def test_bad_input_is_a_stated_error() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from trivet.collapse.distances import centred, extent, pair_distances
 from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
-from trivet.collapse.relation_chance import relation_recall_by_chance, sides_of
+from trivet.collapse.relation_chance import are_positive, relation_recall_by_chance, sides_of
 from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
@@ -474,7 +474,7 @@ def _rounding_loss(
         squared[torch.arange(len(block)), block] = torch.inf
         nearest.append(squared.argmin(dim=1))
     right = [
-        float(relation.are_positive(items[entries], items[near]).double().mean())
+        float(are_positive(relation, items[entries], items[near]).double().mean())
         for near in (torch.from_numpy(exact), torch.cat(nearest))
     ]
     return max(0.0, right[0] - right[1])

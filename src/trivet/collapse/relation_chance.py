@@ -13,11 +13,12 @@ from trivet.collapse.hubs import nearest_others
 from trivet.collapse.significance import PERMUTATIONS, PERMUTED_LEVEL
 from trivet.metrics.intervals import middle
 from trivet.metrics.points import spans
-from trivet.mining.relations import Relation, TwoSided
+from trivet.mining.relations import Classes, Relation, TwoSided
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import steps
 
 COMPARED = 2**22  # pairs of items that a relation is asked about at once
+PAIRED = 64  # single pairs that a relation is asked about at once, as a table
 MOST = 10_000  # items that are permuted: a byte for each two of them
 RANKED = 2**24  # nearest items that are listed
 UNDECIDED = 1e-3  # share of the queries whose nearest are all ignored, about
@@ -84,6 +85,14 @@ def permuted_recall(nearest: Integers, queries: Integers, states: States, items:
         if not len(undecided):
             break
     return right / len(queries)
+
+
+def are_positive(relation: Relation, anchors: Tensor, others: Tensor) -> Tensor:
+    """Return whether each of the items `others (B,)` belongs to the one of `anchors (B,)`, `(B,)` bool."""
+    if isinstance(relation, Classes):
+        return anchors == others
+    blocks = zip(torch.split(anchors, PAIRED), torch.split(others, PAIRED), strict=True)
+    return torch.cat([relation.positive(*block).diagonal() for block in blocks])
 
 
 def _ranked(points: Tensor, states: States, queries: Integers, candidates: Integers) -> Integers:

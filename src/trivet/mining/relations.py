@@ -19,7 +19,6 @@ from trivet.runtime.lazy import lazy
 COMPARED = 2**22  # pairs of items that a search for positives compares at once
 FIRST_BLOCK, GROWTH = 2**10, 15  # items that it compares first, and how much larger a block is than all before it
 NEIGHBOURING = 16  # items whose neighbours are compared with all of them at once
-PAIRED = 64  # pairs that a relation is asked about at once, as a table
 
 Rows = Tensor | npt.NDArray[Any] | slice | Sequence[int]
 
@@ -67,11 +66,6 @@ class Relation(ABC):
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """Grades `(B, M)` float64 of how much each belongs to each; by default 1 for positives, else 0."""
         return self.positive(anchors, others).double()
-
-    def are_positive(self, anchors: Tensor, others: Tensor) -> Tensor:
-        """Return whether each of `others (B,)` belongs to the one of `anchors (B,)`, `(B,)` bool."""
-        blocks = zip(torch.split(anchors, PAIRED), torch.split(others, PAIRED), strict=True)
-        return torch.cat([self.positive(*block).diagonal() for block in blocks])
 
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         """Return which are positives, and which are no negatives: positives or ignored, `(B, M)` bool each."""
@@ -244,9 +238,6 @@ class Classes(Relation):
 
     def positive(self, anchors: Tensor, others: Tensor) -> Tensor:
         return anchors[:, None] == others
-
-    def are_positive(self, anchors: Tensor, others: Tensor) -> Tensor:
-        return anchors == others
 
     def compare(self, items: Tensor, others: Tensor) -> Adjacency:
         return ClassAdjacency(items, others)
