@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 # Pages that train for long: the ladder, which test_ladder.py climbs, and a loop as in test_examples.py.
-LONG = {"images", "texts", "vectors", "pairs", "image_text", "loop"}
+LONG = {"images", "texts", "vectors", "tags", "pairs", "image_text", "loop"}
 
 
 @pytest.mark.parametrize(

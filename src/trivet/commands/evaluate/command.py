@@ -15,7 +15,7 @@ from trivet.commands.train.printing import print_run
 from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
 from trivet.runtime.progress import show_progress
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, noun
 
 if TYPE_CHECKING:
     from trivet.commands.evaluate.record import DifferenceRecord, Differences, EvaluationRecord
@@ -111,10 +111,10 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
 
     shares = Shares(record, level)
     print_table(
-        f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), 'class')}, "
+        f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), shares.unit)}, "
         f"{counted(int(shares.values['items'] or 0), 'item')}; per cent",
         ("measure",),
-        ("value", "95 %, other items", "95 %, other classes", "mean of classes", "chance"),
+        ("value", "95 %, other items", "95 %, other classes", f"mean of {noun(2, shares.unit)}", "chance"),
         [
             (
                 name,

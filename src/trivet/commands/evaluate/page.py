@@ -96,6 +96,11 @@ class LevelView:
         return self.shares[0].count("classes")
 
     @property
+    def unit(self) -> str:
+        """Noun for what an item has at the level: "class", or "tag" of several."""
+        return self.shares[0].unit
+
+    @property
     def few(self) -> bool:
         """True if an interval over classes rests on hardly anything."""
         return bool(self.leads) and (self.class_count or _FEW_CLASSES) < _FEW_CLASSES
@@ -275,13 +280,13 @@ def _level(level: str, record: ComparisonRecord, labels: Sequence[str], figures:
     for title, names in listed.items():
         draw(title, f"{ends}; upright dots: chance.", heights[title], dots(several, names))
     if classes is not None:
-        title = f"{named(classes.measure)} of each class"
+        title = f"{named(classes.measure)} of each {several[0].unit}"
         if classes.count <= _MOST_DRAWN:
             hint = "The worst first. Dashed: chance over all queries."
             height = 90 + max(20, 9 * len(several)) * classes.count
             draw(title, hint, height, class_dots(classes), wide=classes.count > _LISTED)
         else:
-            draw(title, "Number of classes by value.", 330, class_histogram(classes))
+            draw(title, f"Number of {noun(2, several[0].unit)} by value.", 330, class_histogram(classes))
     if differences:
         height = rows_height(len(differences), len(next(iter(differences.values()))))
         less = f"Each embedding minus {labels[0]}, on the same queries; right of 0 it is better."

@@ -85,7 +85,7 @@ class RejectionRecord(Record):
 
 
 class EvaluationRecord(Record):
-    """Evaluation of one embedding; everything by label level but the rejection."""
+    """Evaluation of one embedding; all by label level but the rejection. `units` has "tag" for levels of tags."""
 
     warnings: list[str] = []
     trivet: str = ""
@@ -105,6 +105,7 @@ class EvaluationRecord(Record):
     folds_missing: dict[str, str] = {}
     rejection: RejectionRecord | None = None
     seconds: Number | None = None
+    units: dict[str, str] = {}
 
 
 class DifferenceRecord(Record):
@@ -142,6 +143,7 @@ class Shares:
     def __init__(self, result: EvaluationRecord, level: str, number: int = 0, label: str = "") -> None:
         self.result, self.number, self.label = result, number, label
         self.values = result.evaluation[level]
+        self.unit = result.units.get(level, "class")  # of what an item has at the level
         self.clustering = result.clustering.get(level, ClusteringRecord())
         self.folds = result.folds.get(level, {})
         self.foldless = result.folds_missing.get(level)

@@ -247,6 +247,7 @@ def _evaluate(
         embeddings=sets.name,
         items=len(queries),
         dimension=int(queries.embeddings.shape[1]),
+        units=dict.fromkeys(rules, "tag"),
         distance=sets.distance,
         protocol=protocol,
         seed=seed,
