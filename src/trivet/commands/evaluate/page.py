@@ -305,8 +305,9 @@ def _sentences(view: LevelView, name: str) -> list[str]:
         sentence = []
         if name == "recall@1":
             with_whom = f"With {shares.label} the" if of else "The"
+            which = "the same" if view.unit == "class" else "matching"
             sentence.append(
-                f"{with_whom} nearest item has the same {view.level} for {percent(share)}\u00a0% of the queries, "
+                f"{with_whom} nearest item has {which} {view.level} for {percent(share)}\u00a0% of the queries, "
                 f"against {percent(chance)}\u00a0% by chance."
             )
         if widest is None:
