@@ -15,6 +15,7 @@ from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
 from trivet.io.parquet_files import level_line
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
+from trivet.io.tag_cells import TagMatch
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.mining import Relation
 from trivet.runtime.arrays import Integers
@@ -164,8 +165,12 @@ class Dataset:
     @property
     def level_lines(self) -> list[str]:
         """The label levels, as a file of embeddings says what they are."""
-        matches = {level: getattr(rule, "match", None) for level, rule in self.relations.items()}
-        return [level_line(level, matches.get(level)) for level in self.labels]
+        return [level_line(level, self.tag_matches.get(level)) for level in self.labels]
+
+    @property
+    def tag_matches(self) -> dict[str, TagMatch]:
+        """The levels of tags -> which items belong together, see `trivet.Tags`."""
+        return {level: rule.match for level, rule in self.relations.items() if hasattr(rule, "match")}
 
     def related(self, level: str) -> np.ndarray:
         """Positions of the items that have a class at a level which some query has: all, without a protocol."""

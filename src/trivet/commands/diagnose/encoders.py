@@ -63,10 +63,11 @@ class EmbeddingReader:
             names = (*TEXT_FOLDER, "model.json")
             if is_run_folder(path) and not (path / "config.toml").exists() and any((path / n).is_file() for n in names):
                 raise ValueError(f"{path} is an encoder: give what it embeds with --texts FILE or --images FOLDER.")
-            return read_vectors(path, levels=levels, choice=request.choice, split=split, skip_empty=request.skip_empty)
+            choice, skip = request.choice, request.skip_empty
+            return read_vectors(path, levels=levels, tags=request.tags, choice=choice, split=split, skip_empty=skip)
         if request.texts is not None:
             text, skip = request.text or "text", request.skip_empty
-            return read_texts(request.texts, text=text, levels=levels, split=split, skip_empty=skip)
+            return read_texts(request.texts, text=text, levels=levels, tags=request.tags, split=split, skip_empty=skip)
         if split is not None:
             raise ValueError("--split is for items of a file: a folder of images has none; leave it out.")
         return self._of_images(path, levels or ())

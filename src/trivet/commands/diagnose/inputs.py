@@ -21,12 +21,13 @@ from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
+from trivet.io.tag_cells import TagMatch
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics.points import Metric
 from trivet.models import Embedder, tokenize_of
 from trivet.runtime.progress import report, reporter
 from trivet.training.checkpoint import load_loss
-from trivet.training.class_sample import class_sample
+from trivet.training.class_sample import level_sample
 from trivet.training.components import begun
 from trivet.training.run_folder import RunFolder
 
@@ -46,6 +47,7 @@ class DiagnosisInput(DisplayedItems):
         references: what it is -> `(N, d')` another embedding of the same items; the shape is compared with the first.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
+        tags: the levels of tags -> which items belong together, see `trivet.Tags`.
         trained_levels, trained_items: what of these items the embedding was trained on, see `diagnose`.
         notes: what a reader must know beside the verdicts.
     """
@@ -58,6 +60,7 @@ class DiagnosisInput(DisplayedItems):
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
+    tags: Mapping[str, TagMatch] = field(default_factory=dict)
     trained_levels: Collection[str] = ()
     trained_items: bool = False
     notes: tuple[str, ...] = ()
@@ -86,6 +89,7 @@ def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | No
             ids=vectors.names(),
             distance=default_distance(vectors),
             show=read.show if texts is None else texts.__getitem__,
+            tags=vectors.tags,
             notes=vectors.notes,
         )
         inputs = [(of_file, vectors)]
@@ -152,6 +156,7 @@ def of_dataset(
         distance=run.config().evaluation.distance,
         references=references,
         strategy=strategy,
+        tags=dataset.tag_matches,
         trained_levels=trained_levels(dataset, train),
         trained_items=split == "train",
         notes=notes,
@@ -177,9 +182,9 @@ def some_items(dataset: Dataset, *, seed: int) -> npt.NDArray[Any]:
 
     Of a split with queries and a gallery, those of the finest classes that are asked for.
     """
-    level, labels = list(dataset.labels.items())[-1]
+    level = list(dataset.labels)[-1]
     rows = dataset.related(level)
-    some: npt.NDArray[Any] = rows[class_sample(labels[rows], ITEMS, least=20, seed=seed)]
+    some: npt.NDArray[Any] = rows[level_sample(dataset.subset(rows), level, ITEMS, least=20, seed=seed)]
     return some
 
 

@@ -16,6 +16,7 @@ from trivet.commands.shared_options import (
     Json,
     Report,
     SkipEmpty,
+    TagOptions,
     TrustCode,
     VectorOptions,
     exists,
@@ -32,7 +33,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True)
-class DiagnoseOptions(VectorOptions):
+class DiagnoseOptions(VectorOptions, TagOptions):
     """A diagnosis as it is asked for."""
 
     embeddings: Annotated[

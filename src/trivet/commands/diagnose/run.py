@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ from torch import Tensor
 
 from trivet.collapse import THRESHOLDS, Diagnosis, SamplingStrategy, diagnose, singular_values
 from trivet.collapse.distances import pair_distances
+from trivet.collapse.measures import ClassMeasures
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_of_each
 from trivet.commands.printing import command_line
+from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import class_numbers
 from trivet.metrics.points import as_points, spans
+from trivet.mining import Classes, Relation
 from trivet.reports.diagnosis_record import (
     ClassTable,
     DiagnosisRecord,
@@ -45,6 +49,10 @@ LONGEST = 0.999  # quantile of the distances at which the last bin ends; what is
 SINGULAR_VALUES, CLASSES, QUERIES, NEIGHBOURS = 64, 5000, 6, 6  # at most so many are shown
 MAP_POINTS = 1000
 NAMED = 5  # classes that lost, in a note
+
+
+OF_CLASSES = ("of the same class", "of another class", "of other classes")
+RELATED = ("that belongs to it", "that does not", "that do not belong to it")
 
 
 def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], list[str]]:
@@ -82,14 +90,17 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
 
 def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary, Diagnosis]:
     """The verdicts, measures and notes of an embedding, and the diagnosis itself."""
-    (classes,), names = class_numbers(subject.labels[subject.level])
-    levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
+    relation, classes, names = _relation_of(subject)
+    if subject.level in subject.tags:
+        levels: Sequence[str] = []
+    else:
+        levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
     strategy, notes = _usable(subject.strategy, classes), subject.notes
     if strategy is None and subject.strategy is not None:
         notes += ("The sampling strategy was not tried: a batch needs two classes of two items.",)
     diagnosis = diagnose(
         subject.embeddings,
-        classes,
+        relation if subject.level in subject.tags else classes,
         reference=subject.references,
         strategy=strategy,
         fine={level: class_numbers(subject.labels[level])[0][0] for level in levels},
@@ -151,22 +162,32 @@ def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int
 def _section(
     result: DiagnosisSummary, subject: DiagnosisInput, diagnosis: Diagnosis, *, seed: int, map_points: int
 ) -> DiagnosisSection:
-    (classes,), names = class_numbers(subject.labels[subject.level])
+    relation, classes, names = _relation_of(subject)
     points = as_points(subject.embeddings, distance=subject.distance)
     before = next(iter(subject.references.values()), None)
     reference = None if before is None else as_points(before, distance=subject.distance)
     drawn = class_sample(classes, DRAWN, least=8, seed=seed)
-    near = _nearest(subject.embeddings, classes, drawn)
+    near = _nearest(subject.embeddings, relation, drawn)
     return DiagnosisSection(
         **dict(result),
         thresholds=[ThresholdRecord(name=name, **asdict(threshold)) for name, threshold in THRESHOLDS.items()],
-        histograms=_histograms(points, reference, classes, drawn),
+        histograms=_histograms(points, reference, relation, drawn),
         spectrum=Spectrum(values=_spectrum(points), reference=None if reference is None else _spectrum(reference)),
-        classes=_class_table(diagnosis, names),
+        classes=None if diagnosis.measures.per_class is None else _class_table(diagnosis.measures.per_class, names),
         scatter=_scatter(subject, near),
         map=_map(subject, map_points, seed) if map_points else None,
-        queries=_queries(subject, near, seed),
+        queries=_queries(subject, near, classes, names, seed),
     )
+
+
+def _relation_of(subject: DiagnosisInput) -> tuple[Relation, Integers, Sequence[str]]:
+    """The relation of the items at the level that is diagnosed, their class numbers `(N,)`, and the class names."""
+    level = subject.level
+    (classes,), names = class_numbers(subject.labels[level])
+    items = torch.from_numpy(classes)
+    if level not in subject.tags:
+        return Classes(items), classes, names
+    return tag_relations({level: names}, {level: subject.tags[level]})[level].with_items(items), classes, names
 
 
 def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list[str]:
@@ -207,20 +228,21 @@ class _Near:
     negatives: Integers
 
 
-def _nearest(embeddings: npt.NDArray[Any], classes: Integers, rows: npt.NDArray[Any]) -> _Near:
+def _nearest(embeddings: npt.NDArray[Any], relation: Relation, rows: npt.NDArray[Any]) -> _Near:
     """Like `trivet.metrics.nearest_pairs`, for some of the items only, and with ranks."""
     points = as_points(embeddings, distance="cosine")
     points = points - points.mean(dim=0)  # a narrow cone keeps more digits
     squares = points.square().sum(dim=1)
-    labels, queries = torch.from_numpy(classes), torch.from_numpy(np.asarray(rows, np.int64))
+    items, queries = relation.items, torch.from_numpy(np.asarray(rows, np.int64))
     nearest, negative = torch.empty(3, len(queries), dtype=torch.float64), torch.empty_like(queries)
     for start, stop in spans(len(queries), max(1, ENTRIES // len(points))):
         block = queries[start:stop]
         squared = torch.addmm(squares, points[block], points.T, alpha=-2).add_(squares[block, None])
-        same = labels[block, None] == labels
-        negatives = squared.masked_fill(same, torch.inf)
+        positives, neutral = relation.compared(items[block], items)
+        negatives = squared.masked_fill(neutral, torch.inf)
         squared[torch.arange(len(block)), block] = torch.inf
-        positive = squared.masked_fill_(~same, torch.inf).amin(dim=1)
+        positive = squared.masked_fill_(~positives, torch.inf).amin(dim=1)
+        negatives[torch.arange(len(block)), block] = torch.inf  # also of an item without tags
         nearest[0, start:stop] = positive
         nearest[1, start:stop], negative[start:stop] = negatives.min(dim=1)
         nearest[2, start:stop] = (negatives < positive[:, None]).sum(dim=1)
@@ -241,10 +263,11 @@ def _scatter(subject: DiagnosisInput, near: _Near) -> SectionScatter:
     )
 
 
-def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, rows: npt.NDArray[Any]) -> Histograms:
-    """Shares of the distances inside and between classes, each over the mean of its own embedding."""
-    left, right = np.triu_indices(len(rows), 1)
-    same = classes[rows[left]] == classes[rows[right]]
+def _histograms(points: Tensor, reference: Tensor | None, relation: Relation, rows: npt.NDArray[Any]) -> Histograms:
+    """Shares of the distances of positives and of negatives, each over the mean of its own embedding."""
+    pairs_of = np.triu_indices(len(rows), 1)
+    items = relation.items[torch.from_numpy(np.asarray(rows, np.int64))]
+    positives, neutral = (mask.numpy()[pairs_of] for mask in relation.compared(items, items))
 
     def scaled(embedding: Tensor) -> Floats:
         distances_of: Floats = pair_distances(embedding[torch.from_numpy(rows)]).numpy()
@@ -258,7 +281,7 @@ def _histograms(points: Tensor, reference: Tensor | None, classes: Integers, row
         counts = np.histogram(np.minimum(distances_of, edges[-1]), edges)[0]
         return [round(share, 6) for share in (counts / max(1, len(distances_of))).tolist()]
 
-    sides = {"within": same, "between": ~same}
+    sides = {"within": positives, "between": ~neutral}
     current = {side: shares(distances[0][pairs]) for side, pairs in sides.items()}
     before = {
         f"reference_{side}": shares(distances[1][pairs]) if distances[1:] else None for side, pairs in sides.items()
@@ -271,10 +294,8 @@ def _spectrum(points: Tensor) -> list[float]:
     return [round(value, 8) for value in (values[:SINGULAR_VALUES] / (values.sum() or 1.0)).tolist()]
 
 
-def _class_table(diagnosis: Diagnosis, names: Sequence[str]) -> ClassTable:
+def _class_table(measured: ClassMeasures, names: Sequence[str]) -> ClassTable:
     """The table of classes; of too many, the largest."""
-    measured = diagnosis.measures.per_class
-    assert measured is not None
     columns: dict[str, Sequence[Any]] = {
         "class": list(names),
         "items": measured.items.tolist(),
@@ -299,22 +320,25 @@ def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
     return max(labels.values(), key=lambda names: len(class_numbers(names)[1]))
 
 
-def _queries(subject: DiagnosisInput, near: _Near, seed: int) -> dict[str, list[QueryRecord]]:
+def _queries(
+    subject: DiagnosisInput, near: _Near, classes: Integers, names: Sequence[str], seed: int
+) -> dict[str, list[QueryRecord]]:
     """An item of each of the most confused pairs of classes, random items, and those whose nearest positive is last."""
-    (classes,), names = class_numbers(subject.labels[subject.level])
+    tags = subject.level in subject.tags
+    why = partial(_why, near, RELATED if tags else OF_CLASSES)
     margin, of_rows = near.s_ap - near.s_an, classes[near.rows]
     random = np.random.default_rng(seed).permutation(len(margin))
     chosen = {
-        "confused": _confusions(near, of_rows, classes[near.negatives], names),
-        "random": [(i, _why(near, i)) for i in _of_different_classes(random, of_rows)],
-        "worst": [(i, _why(near, i)) for i in _of_different_classes(np.lexsort((margin, -near.nearer)), of_rows)],
+        "confused": [] if tags else _confusions(near, of_rows, classes[near.negatives], names),
+        "random": [(i, why(i)) for i in _of_different_classes(random, of_rows)],
+        "worst": [(i, why(i)) for i in _of_different_classes(np.lexsort((margin, -near.nearer)), of_rows)],
     }
     by_kind: dict[str, list[QueryRecord]] = {}
     for kind, several in chosen.items():
         rows = [int(near.rows[position]) for position, _ in several]
         by_kind[kind] = [
-            QueryRecord(**dict(subject.record(row)), why=why, neighbours=subject.neighbours(nearest))
-            for (_, why), row, nearest in zip(
+            QueryRecord(**dict(subject.record(row)), why=text, neighbours=subject.neighbours(nearest))
+            for (_, text), row, nearest in zip(
                 several, rows, nearest_of_each(subject.embeddings, rows, NEIGHBOURS), strict=True
             )
         ]
@@ -351,15 +375,19 @@ def _of_different_classes(order: Integers, classes: Integers) -> list[int]:
     return several
 
 
-def _why(near: _Near, position: int) -> str:
+def _why(near: _Near, words: Sequence[str], position: int) -> str:
+    """A sentence on how near an item is to its positives and to its negatives.
+
+    Args:
+        words: what an item does that is a positive, one that is a negative, and several of these.
+    """
+    positive, negative, negatives = words
     count = int(near.nearer[position])
-    similar = (
-        f"similarity {near.s_ap[position]:.3f}, against {near.s_an[position]:.3f} for the nearest of another class"
-    )
+    similar = f"similarity {near.s_ap[position]:.3f}, against {near.s_an[position]:.3f} for the nearest {negative}"
     if not count:
-        return f"The nearest item is of the same class: {similar}."
-    items = "1 item of another class is" if count == 1 else f"{count} items of other classes are"
-    return f"{items} closer than the nearest of the same class: {similar}."
+        return f"The nearest item is one {positive}: {similar}."
+    items = f"1 item {negative} is" if count == 1 else f"{count} items {negatives} are"
+    return f"{items} closer than the nearest {positive}: {similar}."
 
 
 def _short(value: float) -> float | None:
