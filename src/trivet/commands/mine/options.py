@@ -8,11 +8,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from trivet.commands.shared_options import VECTOR_FILES, Distance, IndexKind, IndexRecall, Json, VectorOptions, exists
+from trivet.commands.shared_options import (
+    VECTOR_FILES,
+    Distance,
+    IndexKind,
+    IndexRecall,
+    Json,
+    TagOptions,
+    VectorOptions,
+    exists,
+)
 
 
 @dataclass(frozen=True)
-class MineOptions(VectorOptions):
+class MineOptions(VectorOptions, TagOptions):
     """A mining as it is asked for; the rules are those of `trivet.knn.hard_negatives.MiningRules`."""
 
     vectors: Annotated[
@@ -28,7 +37,8 @@ class MineOptions(VectorOptions):
         typer.Option(
             "--labels",
             "--level",
-            help="The label column: items of one class are no negatives. Default: the only one; none with --pairs.",
+            help="The label column: items of one class, or that share a tag, are no negatives. Default: the only "
+            "one; none with --pairs.",
         ),
     ] = None
     pairs: Annotated[

@@ -14,10 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 import trivet
 from trivet.commands.inputs import run_distance
 from trivet.commands.mine.options import MineOptions
+from trivet.datasets.tags import tag_relations
 from trivet.io.atomic_files import LOCK, atomic_file, partial_folder, write_json
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.formats import open_rows
@@ -27,6 +30,7 @@ from trivet.io.table import listed
 from trivet.knn.hard_negatives import HardNegatives, MiningCounts, MiningRules, hard_negatives
 from trivet.knn.index import Index, build_index
 from trivet.metrics.points import Metric, Points, spans
+from trivet.mining import Relation
 from trivet.runtime.arrays import Integers
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import steps
@@ -92,12 +96,13 @@ def mine_file(request: MineOptions) -> MiningResult:
     distance = request.distance or run_distance(source)
     rules.check_distance(distance)
     levels = None if level is None and pairs is None else [] if level is None else [level]
-    anchors = read_vectors(source, levels=levels, choice=request.choice, split=request.split, text=request.text)
+    read = partial(read_vectors, tags=request.tags, text=request.text)
+    anchors = read(source, levels=levels, choice=request.choice, split=request.split)
     if pairs is None:
         level = level or _only_level(source, anchors)
     levels = [] if level is None else [level]
     its = replace(request.choice, table=None)
-    items = anchors if corpus is None else read_vectors(corpus, levels=levels, choice=its, text=request.text)
+    items = anchors if corpus is None else read(corpus, levels=levels, choice=its)
     if items.embeddings.shape[1] != anchors.embeddings.shape[1]:
         raise ValueError(
             f"both files must have embeddings of one model: {source} has {anchors.embeddings.shape[1]} dimensions, "
@@ -105,11 +110,14 @@ def mine_file(request: MineOptions) -> MiningResult:
         )
     listed_pairs = None if pairs is None else _read_pairs(pairs, anchors, items)
     numbers: tuple[Integers, ...] = ()
+    names: tuple[str, ...] = ()
+    sides = (items,) if corpus is None else (items, anchors)
     if level is not None:
-        numbers, _ = class_numbers(*(item.labels[level] for item in ((items,) if corpus is None else (items, anchors))))
-    mined = partial(hard_negatives, labels=numbers[0] if numbers else None, pairs=listed_pairs, rules=rules)
+        numbers, names = class_numbers(*(side.labels[level] for side in sides))
+    labels = _related(level, numbers, names, sides)
+    mined = partial(hard_negatives, labels=labels[0] if labels else None, pairs=listed_pairs, rules=rules)
     if corpus is not None:
-        mined = partial(mined, anchors=anchors.embeddings, anchor_labels=numbers[1] if numbers else None)
+        mined = partial(mined, anchors=anchors.embeddings, anchor_labels=labels[1] if labels else None)
         Points(anchors.embeddings, distance=distance, name="anchors")  # that no chunk is refused after hours
     rows = np.arange(len(anchors)) if listed_pairs is None else np.unique(listed_pairs[:, 0])
     kind, recall = request.kind, request.recall
@@ -117,7 +125,8 @@ def mine_file(request: MineOptions) -> MiningResult:
         embeddings = [vectors.embeddings for vectors in dict.fromkeys([anchors, items])]
         blocks = [rows[start:stop] for rows in embeddings for start, stop in spans(len(rows), CHUNK)]
         numbers = (*numbers, *(() if listed_pairs is None else (listed_pairs,)))
-        settings = {"distance": distance, "kind": kind, "recall": recall, **asdict(rules)}
+        tags = {"tags": items.tags, "names": names if items.tags else ()}
+        settings = {"distance": distance, "kind": kind, "recall": recall, **tags, **asdict(rules)}
         key = fingerprint([trivet.__version__, CHUNK, settings, *blocks, *numbers])
         index = _index(
             folder,
@@ -149,6 +158,26 @@ def mine_file(request: MineOptions) -> MiningResult:
         )
         _write_output(request.output, chunk_files, anchors, items, record)
     return record.model_copy(update={"output": str(request.output), "chunks": len(chunk_files), "reused": reused})
+
+
+def _related(
+    level: str | None, numbers: Sequence[Integers], names: tuple[str, ...], sides: Sequence[Vectors]
+) -> Sequence[Tensor | Relation]:
+    """Class numbers of each side, or its relation where the level is one of tags.
+
+    Raises:
+        ValueError: if only one side has tags.
+    """
+    items = [torch.from_numpy(of_side) for of_side in numbers]
+    matches = [side.tags.get(level or "") for side in sides]
+    if matches[0] != matches[-1]:
+        raise ValueError(
+            f"both files must have tags at level {level!r}, or classes: one of them has tags; name another."
+        )
+    if level is None or matches[0] is None:
+        return items
+    rule = tag_relations({level: names}, {level: matches[0]})[level]
+    return [rule.with_items(of_side) for of_side in items]
 
 
 def _only_level(path: Path, vectors: Vectors) -> str:
