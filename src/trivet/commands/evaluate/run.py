@@ -179,11 +179,6 @@ def _evaluate(
     relations, gallery_relations = (related(of, rules) for of in (labels, gallery_labels))
     if not request.named_measures and rules.keys() == labels.keys():
         measures = _ranking(measures)  # clusters and verification are of classes
-    if request.approximate is not None and rules:
-        raise ValueError(
-            f"--approximate ranks by classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave "
-            "it out, or name a level of classes with --labels."
-        )
     if folds and rules:
         raise ValueError(
             f"--folds divides classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave it out, "
@@ -257,7 +252,9 @@ def _evaluate(
     exact = list(measures)
     if request.approximate is not None:
         ranking = [name for name in _ranking(measures) if name not in FULL_RANKING]
-        done = retrieve_approximately(queries.embeddings, labels, kind=request.approximate, measures=ranking, **options)
+        done = retrieve_approximately(
+            queries.embeddings, relations, kind=request.approximate, measures=ranking, **options
+        )
         approximated, exact = done.levels, [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
         protocol.approximate = Approximation.model_validate(done.index, from_attributes=True)
         protocol.approximate.neighbours = done.listed
@@ -273,7 +270,10 @@ def _evaluate(
         }
     for level, result in results.items():
         classes, retrieval = np.array(names[level]), approximated.get(level, result.retrieval)
-        if level in rules:  # whose results name the tags
+        if level in rules:  # whose results name the tags, unless the search is approximate
+            if level in approximated:
+                count = num_classes(relations[level])
+                result = replace(result, classes=count, measure_labels=lambda _: {})
             results[level] = replace(result, retrieval=retrieval)
             continue
         if retrieval is not None:
