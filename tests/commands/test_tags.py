@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.commands.conftest import Call
 
 import trivet
 from trivet.collapse import diagnose
+from trivet.metrics import retrieve
 
 TAGS = [sorted({("red", "blue", "green")[i % 3], *("round", "flat")[: i % 3 % 2 + (i % 5 == 0)]}) for i in range(90)]
 OPTIONS = ("--labels", "tags", "--separator", ";", "--distance", "euclidean")
@@ -67,3 +69,36 @@ def test_cells_of_several_labels_are_asked_about(command: str, file: Path, run_c
     assert "read them as tags with --separator" in err
     help_text = run_command(command, "--help")[1]
     assert "--separator" in help_text
+
+
+def test_runs_are_compared_by_their_tags(tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        "tags,text",
+        *(
+            f"{';'.join(tags)},{i * 7919 % 1009} is the number of {tags[i % len(tags)][0]}"
+            for i, tags in enumerate(TAGS)
+        ),
+    ]
+    Path("t.csv").write_text("\n".join(rows))
+    for seed in (0, 1):
+        settings = f"""
+seed = {seed}
+data = {{ name = "texts", path = "t.csv", levels = ["tags"], separator = ";", match = 0.5 }}
+model = {{ name = "residual", embedding_dim = 4 }}
+loss = {{ name = "multi-similarity" }}
+batch = {{ num_classes = 8, samples_per_class = 2 }}
+training = {{ steps = 2 }}
+evaluation = {{ nmi_plus = 1, map_points = 5 }}
+"""
+        Path(f"r{seed}.toml").write_text(settings)
+        assert run_command("train", f"r{seed}.toml", "-o", f"r{seed}")[0] == 0
+    code, out, err = run_command("compare", "r0", "r1", "--json")
+    assert code == 0, err
+    for seed in (0, 1):
+        seen = pq.read_table(f"r{seed}/embeddings/seen.parquet").to_pydict()
+        tags = trivet.Tags([cell.split(";") for cell in seen["tags"]], 0.5)
+        wanted = retrieve(np.array(seen["embedding"]), tags, measures=("map@r",), distance="cosine").mean()
+        assert wanted["map@r"] < 0.99
+        values = [float(text) for text in re.findall(r"\d\.\d+", out)]
+        assert any(abs(value - wanted["map@r"]) < 1e-6 for value in values)

@@ -28,8 +28,9 @@ from trivet.commands.compare.record import (
 )
 from trivet.commands.compare.runs import JUDGED, Measured, Side, StoredRun, pairs_of, read_runs, sides_of, training_of
 from trivet.commands.compare.shared_items import shared_items
-from trivet.commands.evaluate.sets import check_same_items, same_queries
+from trivet.commands.evaluate.sets import check_same_items, related, same_queries
 from trivet.commands.train.outcome import decides, result_lines
+from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.read_embeddings import read_vectors
 from trivet.metrics import Retrieval, retrieve_levels
@@ -124,7 +125,9 @@ def _read(run: StoredRun, split: str) -> Vectors:
 
 
 def _measure(run: StoredRun, split: str, vectors: Vectors, measures: Sequence[str], *, recorded: bool) -> Measured:
-    labels = {level: class_numbers(names)[0][0] for level, names in vectors.labels.items()}
+    numbered = {level: class_numbers(names) for level, names in vectors.labels.items()}
+    rules = tag_relations({level: names for level, (_, names) in numbered.items()}, vectors.tags)
+    labels = related({level: numbers for level, ((numbers,), _) in numbered.items()}, rules)
     distance = run.folder.config().evaluation.distance
     protocol = vectors.protocol
     if protocol is None:
