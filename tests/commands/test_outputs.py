@@ -40,12 +40,13 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "train": ("s.toml", "s.toml"),
     "sweep": ("s.toml", "s.toml"),
     "index": ("e.npz", "e.npz"),
+    "data export-beir": ("p.csv", "p.csv"),
     "demo": ("", None),
     **{f"simulate {name}": ("", None) for name in ("isometry", "noise", "risk")},
     "simulate dynamics": ("--embeddings e.npz", "e.npz"),
     "reproduce": ("xuan2020 --models run", "run"),
 }
-FOLDERS = ("train", "sweep", "index", "export", "demo", "simulate", "reproduce")
+FOLDERS = ("train", "sweep", "index", "export", "data", "demo", "simulate", "reproduce")
 OWN = {  # how a file begins that the option wrote before
     "compare --report": page_start("compare"),
     "diagnose --report": page_start("diagnosis"),
@@ -91,6 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.savez("e.npz", embeddings=np.eye(4, dtype=np.float32), kind=np.array(["a", "a", "b", "b"]))
     Path("d.csv").write_text("id,decision,label\n0,keep,\n")
+    Path("p.csv").write_text("query,answer\na,b\n")
     Path("s.toml").write_text("[data]\nname = 'digits'\n[loss]\nname = 'triplet'\n")
     for name in ("run", "found"):
         Path(name).mkdir()

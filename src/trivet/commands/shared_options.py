@@ -6,16 +6,18 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
 from trivet.io.atomic_files import recover
 from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs
-from trivet.io.pair_table import PairSides
-from trivet.io.tag_cells import TagCells, tag_match
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
+
+if TYPE_CHECKING:
+    from trivet.io.pair_table import PairSides
+    from trivet.io.tag_cells import TagCells
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 DataRoot = Annotated[
@@ -197,7 +199,11 @@ class TagOptions:
 
 def pair_sides(pairs: bool, *options: Any) -> PairSides | None:
     """Read the options of pairs: `--pairs` and those of `PairSides`, in its order, of which each says so as well."""
-    return PairSides(*options) if pairs or any(option is not None for option in options) else None
+    if not pairs and all(option is None for option in options):
+        return None
+    from trivet.io.pair_table import PairSides  # here: `--help` needs no tables
+
+    return PairSides(*options)
 
 
 def tag_cells(separator: str | None, match: str | None) -> TagCells | None:
@@ -208,6 +214,8 @@ def tag_cells(separator: str | None, match: str | None) -> TagCells | None:
     """
     if separator is None and match is None:
         return None
+    from trivet.io.tag_cells import TagCells, tag_match  # here: `--help` needs no tables
+
     if not separator:
         raise ValueError("--match is for tags, and --separator the mark between them, such as ';': give both.")
     return TagCells(separator, tag_match(match or "any"))

@@ -28,6 +28,7 @@ OWN = {  # what a data set of one's own needs beside its name
     "table": {"path": "items.csv"},
     "vectors": {"path": "vectors.npz"},
     "texts": {"path": "texts.csv"},
+    "pairs": {"path": "pairs.csv"},
 }
 RUN: dict[str, Any] = {"data": {"name": "digits"}, "loss": {"name": "triplet"}}
 

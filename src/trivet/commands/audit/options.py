@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,9 @@ from trivet.commands.shared_options import (
     exists,
     tag_cells,
 )
-from trivet.io.tag_cells import TagCells
+
+if TYPE_CHECKING:
+    from trivet.io.tag_cells import TagCells
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,6 @@ from trivet.commands.shared_options import (
 )
 from trivet.commands.train.printing import print_folds, print_run
 from trivet.io.overwrite_guard import RUN_FOLDER
-from trivet.io.pair_table import PairSides
-from trivet.io.tag_cells import TagCells
 from trivet.io.vector_choice import VectorChoice
 from trivet.runtime.progress import show_progress
 from trivet.runtime.signals import member_of
@@ -52,6 +50,8 @@ from trivet.runtime.text import typed
 if TYPE_CHECKING:
     from trivet.commands.train.record import CrossValidation
     from trivet.datasets.config import ItemKind
+    from trivet.io.pair_table import PairSides
+    from trivet.io.tag_cells import TagCells
     from trivet.reports.run_record import RunRecord
     from trivet.training.config import RunConfig
     from trivet.training.ladder_config import LadderSettings
