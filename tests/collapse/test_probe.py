@@ -19,7 +19,8 @@ from torch import Tensor
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.probe import GAIN, SERIES, SHARE, ProbeTracker, measure_probe
-from trivet.collapse.significance import compare_values, recall_by_chance, related_by_chance
+from trivet.collapse.relation_chance import recall_by_permutations
+from trivet.collapse.significance import compare_values, recall_by_chance
 
 LABELS = torch.arange(32) % 4
 ITEMS = 240
@@ -483,17 +484,19 @@ def test_chance_by_permuted_items_is_that_of_permuted_labels(monkeypatch: pytest
     nearest = np.random.default_rng(0).permutation(60)
     codes = np.where(np.eye(60), -1, labels[:, None] == labels).astype(np.int8)
     nearest = np.where(nearest == np.arange(60), (nearest + 1) % 60, nearest)
-    high = related_by_chance(nearest[:, None], np.arange(60), codes)
+    every = np.arange(60)
+    high = recall_by_permutations(nearest[:, None], every, codes, [every], answerable=True)[1]
     assert high == pytest.approx(recall_by_chance(nearest, np.arange(60), labels)[1], abs=0.04)
     # Where half of all pairs are ignored, the nearest that is not decides.
     sides = np.arange(60) < 30
     pairs = np.where(sides[:, None] == sides, -1, np.abs(np.subtract.outer(np.arange(60), np.arange(60))) == 30)
     orders = np.random.default_rng(1).random((60, 60)).argsort(axis=1)
     around = np.array([[j for j in order if j != i][:10] for i, order in enumerate(orders.tolist())])
-    monkeypatch.setattr("trivet.collapse.significance.PERMUTATIONS", 30)
-    high = related_by_chance(around, np.arange(60), pairs.astype(np.int8))
-    recalls = []
-    for items in np.random.default_rng(0).permuted(np.broadcast_to(np.arange(60), (30, 60)), axis=1):
+    monkeypatch.setattr("trivet.collapse.relation_chance.PERMUTATIONS", 30)
+    high = recall_by_permutations(around, every, pairs.astype(np.int8), [every], answerable=True)[1]
+    recalls, generator = [], np.random.default_rng(0)
+    for _ in range(30):
+        items = generator.permutation(60)
         codes = [[pairs[items[i], items[j]] for j in around[i] if pairs[items[i], items[j]] >= 0] for i in range(60)]
         recalls.append(fmean(of_item[0] for of_item in codes if of_item))
     assert high == pytest.approx(np.quantile(recalls, 0.995), abs=0.01)

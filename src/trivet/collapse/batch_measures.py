@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trivet.metrics.points import spans
+from trivet.metrics.relation_levels import COMPARED
 from trivet.mining.relations import Relation
 
 MOST = 256  # rows of a batch of which distances are compared
@@ -49,15 +51,19 @@ def related_pairs(relation: Relation) -> tuple[Tensor, Tensor]:
     if count > MOST:
         anchors = torch.linspace(0, count - 1, MOST // 2, device=items.device).long()
         others = relation.positive(items[anchors], items) & (rows != anchors[:, None])
-        rows = torch.cat([anchors, others.int().argmax(dim=1)[others.any(dim=1)]]).unique()  # type: ignore[no-untyped-call]
+        rows = torch.unique(torch.cat([anchors, others.int().argmax(dim=1)[others.any(dim=1)]]))
     codes = pair_codes(relation[rows])
     return rows, codes.fill_diagonal_(1)
 
 
 def pair_codes(relation: Relation) -> Tensor:
     """Pairs of N items, `(N, N)` int8: 1 for positives, 0 for negatives, -1 for ignored ones."""
-    positive, neutral = relation.compared(relation.items, relation.items)
-    return positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
+    items = relation.items
+    codes = torch.empty((len(items), len(items)), dtype=torch.int8, device=items.device)
+    for start, stop in spans(len(items), max(1, COMPARED // max(1, len(items)))):
+        positive, neutral = relation.compared(items[start:stop], items)
+        codes[start:stop] = positive.to(torch.int8) - (neutral & ~positive).to(torch.int8)
+    return codes
 
 
 def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:

@@ -15,8 +15,9 @@ from torch import Tensor
 from trivet.collapse.batch_measures import pair_codes
 from trivet.collapse.distances import centred
 from trivet.collapse.measures import WIDE_SPOT, occupied_spots
+from trivet.collapse.relation_chance import recall_by_permutations, sides_of
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
-from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance, related_by_chance
+from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance
 from trivet.collapse.spectrum import singular_values
 from trivet.collapse.spread import stranger_share
 from trivet.collapse.thresholds import THRESHOLDS
@@ -119,6 +120,7 @@ class ProbeLevel(NamedTuple):
     negative: Tensor  # `(M, M)`
     codes: npt.NDArray[np.int8] | None  # `(M, M)`, see `pair_codes`; None of classes
     rows: Integers  # of the items that have a positive; all of classes
+    sides: Sequence[Integers] = ()  # the rows of each side of a relation, or all
 
     @property
     def checksum(self) -> int:
@@ -151,7 +153,8 @@ class ProbeLevel(NamedTuple):
                 f"{type(relation).__name__}; hold out others."
             )
         groups = LevelRelation(relation, relation.items, relation.items, torch.arange(count)).queries
-        return cls(groups[rows].numpy(), codes == 1, codes == 0, codes.numpy(), rows.numpy())
+        sides = sides_of(relation)
+        return cls(groups[rows].numpy(), codes == 1, codes == 0, codes.numpy(), rows.numpy(), sides)
 
     def scores(self, squared: Tensor, ordered: Tensor, items: Tensor) -> ItemScores:
         """Scores of the items.
@@ -174,7 +177,8 @@ class ProbeLevel(NamedTuple):
         chance = float((positives / (positives + negatives)).mean())
         if _is_far_above(recall, chance):
             return chance, math.nan
-        return chance, related_by_chance(neighbors[self.rows], self.rows, self.codes)
+        nearest, rows = neighbors[self.rows], self.rows
+        return chance, recall_by_permutations(nearest, rows, self.codes, self.sides, answerable=True)[1]
 
 
 def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Integers | ProbeLevel]) -> ProbeResult:

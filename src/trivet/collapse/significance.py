@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from trivet.metrics.intervals import (
     OVERS,
@@ -270,27 +269,3 @@ def recall_by_chance(nearest: Integers, queries: Integers, classes: Integers, *,
         recalls[start : start + count] = (labels[:, nearest] == labels[:, queries]).mean(axis=1)
     ends = middle(recalls, level=PERMUTED_LEVEL)
     return ends.low, ends.high
-
-
-def related_by_chance(neighbors: Integers, queries: Integers, codes: npt.NDArray[np.int8], *, seed: int = 0) -> float:
-    """The recall@1 up to which 99 % of the permutations of the items lie, as `recall_by_chance`, under any rule.
-
-    Args:
-        neighbors: `(Q, k)` rows of the nearest other items of each query, the nearest first; the first that is not
-            ignored decides, and a query without one is left out.
-        queries: `(Q,)` the rows of the queries.
-        codes: `(N, N)` 1 for positives, 0 for negatives, -1 for ignored pairs.
-        seed: of the 2,000 permutations.
-    """
-    generator = np.random.default_rng(seed)
-    recalls = np.empty(PERMUTATIONS)
-    has_positive = (codes == 1).any(axis=1)
-    step = max(1, ENTRIES // max(neighbors.size, len(codes)))
-    for start in range(0, PERMUTATIONS, step):
-        count = min(step, PERMUTATIONS - start)
-        items = generator.permuted(np.broadcast_to(np.arange(len(codes)), (count, len(codes))), axis=1)
-        of = codes[items[:, queries, None], items[:, neighbors]]  # (count, Q, k)
-        first = np.take_along_axis(of, (of >= 0).argmax(axis=2)[:, :, None], axis=2)[:, :, 0]
-        decided = (first >= 0) & has_positive[items[:, queries]]
-        recalls[start : start + count] = ((first == 1) & decided).sum(axis=1) / np.maximum(1, decided.sum(axis=1))
-    return middle(recalls, level=PERMUTED_LEVEL).high
