@@ -20,6 +20,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -168,7 +169,7 @@ def mining(items: int, rounds: int) -> list[list[str]]:
         positives = statistics.fmean(len(each) for each in tags.search(tags.items).positives(torch.from_numpy(rows)))
         classes = numbers.permutation(items) % round(items / (positives + 1))
         steps: dict[str, Step] = {
-            name: lambda labels=labels: hard_negatives(index, labels, rows=rows)  # type: ignore[misc]
+            name: partial(hard_negatives, index, labels, rows=rows)
             for name, labels in (("tags", tags), ("classes", classes))
         }
         times, ratios = medians(steps, rounds)

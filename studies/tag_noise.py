@@ -63,10 +63,11 @@ def audited(name: str, vectors: np.ndarray, tags: Tags, rate: float, seed: int) 
     given = planted(right, rate, np.random.default_rng(seed))
     found = find_tag_suspects(vectors, Tags(given.astype(np.uint8)), seed=seed)
     called, rows = found.probability_wrong > 0.5, []
+    ranges: dict[str, tuple[float, float]] = dict(found.ranges)
     for kind, missing, mistakes in (("missing", True, right & ~given), ("superfluous", False, given & ~right)):
         some = called & (found.missing == missing)
         hits = mistakes[found.items[some], found.tags[some]]
-        least, most = found.ranges.get(kind, (None, None))  # type: ignore[call-overload]
+        least, most = ranges.get(kind, (None, None))
         rows.append(
             {
                 "data": name, "rate": rate, "seed": seed, "kind": kind, "tags": len(tags.names),
