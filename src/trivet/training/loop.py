@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import Relation
+from trivet.mining.batch import Labels
 from trivet.models import Embedder
 from trivet.runtime.signals import handled_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
@@ -224,7 +224,7 @@ class Learner:
             raise NotFiniteError(*error.args) from None
         return value, embeddings.detach()
 
-    def _related(self, labels: Tensor) -> Any:
+    def _related(self, labels: Tensor) -> Labels:
         return labels if self.relation is None else self.relation.with_items(labels)
 
     def _shared_batch_norm(self, count: int) -> AbstractContextManager[object]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from trivet.collapse.probe import STEP_COST
+from trivet.collapse.probe import STEP_COST, Probe
 from trivet.datasets import Dataset, Splits
+from trivet.mining import Relation
 from trivet.models import Embedder
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
@@ -52,19 +53,17 @@ class ProbeItems:
         )
         return f"The guard asks a probe of {len(self.items)} items in {classes}, {where}."
 
-    def probe_of(self, model: Embedder, *, cosine: bool) -> Callable[[], tuple[Any, ...]]:
+    def probe_of(self, model: Embedder, *, cosine: bool) -> Probe:
         """The function that the monitor calls: embeddings `(M, d)` of the items, their labels, and their finer ones.
 
         Args:
             model: in training; it is left in the mode it is in.
             cosine: give unit rows, as embeddings of the run are compared by cosine.
         """
-        labels = tuple(
-            self.items.relation(level) if self.items.has_tags(level) else torch.from_numpy(self.items.labels[level])
-            for level in self.levels
-        )
+        known = [self.items.relation(level) for level in self.levels]
+        labels = [each if isinstance(each, Relation) else torch.from_numpy(each) for each in known]
 
-        def embed_items() -> tuple[Any, ...]:
+        def embed_items() -> Sequence[Any]:
             embeddings = torch.from_numpy(embed(model, self.items.inputs))
             return (torch.nn.functional.normalize(embeddings) if cosine else embeddings), *labels
 
