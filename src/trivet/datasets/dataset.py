@@ -149,6 +149,10 @@ class Dataset:
         """True if an item may have several classes at a level, which then do not divide the items."""
         return level in self.relations and level not in self.numbers
 
+    def unit(self, level: str) -> str:
+        """The noun for what an item has at a level: "class", "tag" of several, or "group" that pairs connect."""
+        return "tag" if self.has_tags(level) else "group" if level in self.numbers else "class"
+
     def num_classes(self, level: str) -> int:
         """The number of classes or tags that are known at a level, of which some may have no item here."""
         return len(getattr(self.relations.get(level), "names", self.names[level]))

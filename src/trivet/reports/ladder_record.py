@@ -57,12 +57,14 @@ class LadderRecord(Record):
     `best` is the best candidate by these, `result` the one that confirming left. Where they are of classes that are
     trained on, `new_classes` is the result trained on half of the classes and measured on the others. `missing` are
     encoders of the catalogue whose weights were not on this machine. `reason` says why nothing was held out. `modes` is
-    the mean number of modes of a class in the best encoder, if most classes have several.
+    the mean number of modes of a class in the best encoder, if most classes have several. `unit` is what items have at
+    the level: "class", "tag" or "group".
     """
 
     folds_of: str = "classes"
     items: int | None = None
     classes: int | None = None
+    unit: str = "class"
     candidates: list[CandidateRecord] = []
     best: str = ""
     result: str = ""

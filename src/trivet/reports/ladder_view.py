@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, noun
 
 SHARE = "\u00a0%"
 COLUMNS = ("R@1", "MAP@R", "difference (90 %)", "seconds")
@@ -70,7 +70,10 @@ def ladder_caption(ladder: LadderRecord) -> str:
     """The items that the candidates were compared on, in words."""
     if ladder.items is None:
         return "Candidates"
-    what = "classes held out of training" if ladder.folds_of == "classes" else "classes, of items held out of training"
+    units = noun(2, ladder.unit)
+    what = (
+        f"{units} held out of training" if ladder.folds_of == "classes" else f"{units}, of items held out of training"
+    )
     of = f"of {number(ladder.classes)} {what}" if ladder.classes is not None else "held out of training"
     return f"Compared on {number(ladder.items)} items {of}; in per cent"
 
@@ -96,11 +99,10 @@ def ladder_notes(ladder: LadderRecord) -> list[str]:
     notes = [ladder.reason] if ladder.reason else []
     if (confirmed := ladder.confirmed) is not None:
         says = "confirms" if confirmed.passed else "does not confirm"
-        classes = "" if confirmed.classes is None else f", {counted(confirmed.classes, 'class')}"
+        classes = "" if confirmed.classes is None else f", {counted(confirmed.classes, ladder.unit)}"
         notes.append(
             f"The other half of what was held out ({counted(confirmed.items, 'item')}{classes}), which chose nothing, "
-            f"{says} {ladder.best}: "
-            f"{_measures(confirmed)}."
+            f"{says} {ladder.best}: {_measures(confirmed)}."
         )
     if (new := ladder.new_classes) is not None:
         worth = "is no worse" if new.passed else "is worse, so search for such classes with the encoder"

@@ -63,7 +63,8 @@ class CoverageRecord(Record):
 
 
 class RunData(Record):
-    """The data that were trained and evaluated on; level -> what an item has there, where that is no class: "tag"."""
+    """The data that were trained and evaluated on; `units`: level -> what an item has there, where
+    that is no class: "tag" or "group"."""
 
     train: Counts | None = None
     evaluation: dict[str, Counts] = {}
@@ -74,7 +75,7 @@ class RunData(Record):
     units: dict[str, str] = {}
 
     def unit(self, level: str) -> str:
-        """The noun for what an item has at a level: "class", or "tag" of several."""
+        """The noun for what an item has at a level: "class", "tag" or "group"."""
         return self.units.get(level, "class")
 
 

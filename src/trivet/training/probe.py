@@ -45,7 +45,7 @@ class ProbeItems:
     def sentence(self) -> str:
         """A sentence on the items of the probe."""
         level = self.levels[0]
-        classes = counted(len(self.items.classes(level)), "tag" if self.items.has_tags(level) else "class")
+        classes = counted(len(self.items.classes(level)), self.items.unit(level))
         where = (
             f"left out of training, so that {self.rows.size} fewer are trained on"
             if self.split is None

@@ -227,7 +227,7 @@ def first_record(
             skipped=[SkippedRecord(id=skip.id, reason=skip.reason) for skip in splits.train.skipped],
             noise=None if noise is None else InjectedNoise.read(noise),
             decisions=None if splits.decisions is None else dict(splits.decisions),
-            units={level: "tag" for level in splits.train.labels if splits.train.has_tags(level)},
+            units={level: splits.train.unit(level) for level in splits.train.relations},
         ),
         warnings=[*splits.warnings, *warnings],
     ).stamped(command)

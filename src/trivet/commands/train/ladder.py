@@ -192,7 +192,11 @@ class Ladder:
         self._scores: dict[str, Scores] = {}
         self._end = math.inf  # time at which a training that is tried must end
         record = RunFolder(folder).ladder()
-        self.record = record or LadderRecord(missing=self._proposer.missing, minutes=self._minutes)
+        self.record = record or LadderRecord(
+            missing=self._proposer.missing,
+            minutes=self._minutes,
+            unit=self._proposer.train.unit(self._proposer.level),
+        )
         self.record.folds_of = "classes" if self._folds is None else self._folds.of
 
     def climb(self) -> RunConfig:

@@ -200,9 +200,7 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
         _outcome(best),
         difference,
         (best.low or 0.0, best.high or 0.0),
-        counted(best.queries, "item")
-        if best.known_classes or unit != "class" or not classes
-        else counted(classes, unit),
+        counted(best.queries, "item") if best.known_classes or unit == "tag" or not classes else counted(classes, unit),
     )
     return f", {text} the {_share(_scores(best)[1])} of {names} ({points(best.low)} to {points(best.high)}{doubt})"
 
@@ -304,7 +302,7 @@ def choice_line(record: RunRecord, *, run: Path | None = None) -> str | None:
         text += (
             f" The best is that of step {number(best.step)}: {_share(best.value)}, {before}; it lies in model-best/."
         )
-    if record.settings.get("data", {}).get("folds_of") == "items" and record.level not in record.data.units:
+    if record.settings.get("data", {}).get("folds_of") == "items" and record.data.unit(record.level) != "tag":
         text += " Queries are of classes that are trained on; how it does on new ones was not measured"
         text += f"{_measuring_new_classes(record, choice, run or Path(record.run or 'RUN'))}."
     if choice.ended is not None:
