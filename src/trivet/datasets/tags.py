@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
+from trivet.io.embedding_table import Names, class_numbers
 from trivet.io.tag_cells import JOINED, TagMatch
-from trivet.mining import Relation
+from trivet.mining import Classes, Relation
 
 
 def tag_relations(names: Mapping[str, tuple[str, ...]], tags: Mapping[str, TagMatch]) -> dict[str, Relation]:
@@ -20,3 +23,18 @@ def tag_relations(names: Mapping[str, tuple[str, ...]], tags: Mapping[str, TagMa
     from trivet.mining.tags import Tags  # here: it needs scipy
 
     return {level: Tags([name.split(JOINED) for name in names[level]], match) for level, match in tags.items()}
+
+
+def column_relations(*columns: Names, match: TagMatch | None) -> tuple[list[Relation], tuple[str, ...]]:
+    """The relations of the items of several columns of a level under one rule, and the class names or sets of tags.
+
+    Args:
+        columns: `(N,)` class names each, or sets of tags joined by ";".
+        match: how tags match; None for classes.
+    """
+    numbers, names = class_numbers(*columns)
+    items = [torch.from_numpy(of_column) for of_column in numbers]
+    if match is None:
+        return [Classes(of_column) for of_column in items], names
+    rule = tag_relations({"": names}, {"": match})[""]
+    return [rule.with_items(of_column) for of_column in items], names

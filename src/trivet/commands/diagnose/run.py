@@ -20,10 +20,10 @@ from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaire
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_of_each
 from trivet.commands.printing import command_line
-from trivet.datasets.tags import tag_relations
+from trivet.datasets.tags import column_relations
 from trivet.io.embedding_table import class_numbers
 from trivet.metrics.points import as_points, spans
-from trivet.mining import Classes, Relation
+from trivet.mining import Relation
 from trivet.reports.diagnosis_record import (
     ClassTable,
     DiagnosisRecord,
@@ -100,7 +100,7 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary
         notes += ("The sampling strategy was not tried: a batch needs two classes of two items.",)
     diagnosis = diagnose(
         subject.embeddings,
-        relation if subject.level in subject.tags else classes,
+        relation,
         reference=subject.references,
         strategy=strategy,
         fine={level: class_numbers(subject.labels[level])[0][0] for level in levels},
@@ -183,11 +183,8 @@ def _section(
 def _relation_of(subject: DiagnosisInput) -> tuple[Relation, Integers, Sequence[str]]:
     """The relation of the items at the level that is diagnosed, their class numbers `(N,)`, and the class names."""
     level = subject.level
-    (classes,), names = class_numbers(subject.labels[level])
-    items = torch.from_numpy(classes)
-    if level not in subject.tags:
-        return Classes(items), classes, names
-    return tag_relations({level: names}, {level: subject.tags[level]})[level].with_items(items), classes, names
+    (relation,), names = column_relations(subject.labels[level], match=subject.tags.get(level))
+    return relation, relation.items.numpy(), names
 
 
 def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list[str]:

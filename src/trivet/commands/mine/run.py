@@ -14,15 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 import trivet
 from trivet.commands.inputs import run_distance
 from trivet.commands.mine.options import MineOptions
-from trivet.datasets.tags import tag_relations
+from trivet.datasets.tags import column_relations
 from trivet.io.atomic_files import LOCK, atomic_file, partial_folder, write_json
-from trivet.io.embedding_table import Vectors, class_numbers
+from trivet.io.embedding_table import Vectors
 from trivet.io.formats import open_rows
 from trivet.io.overwrite_guard import MINED
 from trivet.io.read_embeddings import read_vectors
@@ -109,12 +107,16 @@ def mine_file(request: MineOptions) -> MiningResult:
             f"{corpus} has {items.embeddings.shape[1]}."
         )
     listed_pairs = None if pairs is None else _read_pairs(pairs, anchors, items)
-    numbers: tuple[Integers, ...] = ()
     names: tuple[str, ...] = ()
+    labels: list[Relation] = []
     sides = (items,) if corpus is None else (items, anchors)
+    match = None if level is None else items.tags.get(level)
     if level is not None:
-        numbers, names = class_numbers(*(side.labels[level] for side in sides))
-    labels = _related(level, numbers, names, sides)
+        if match != anchors.tags.get(level):
+            raise ValueError(
+                f"both files must have tags at level {level!r}, or classes: one of them has tags; name another."
+            )
+        labels, names = column_relations(*(side.labels[level] for side in sides), match=match)
     mined = partial(hard_negatives, labels=labels[0] if labels else None, pairs=listed_pairs, rules=rules)
     if corpus is not None:
         mined = partial(mined, anchors=anchors.embeddings, anchor_labels=labels[1] if labels else None)
@@ -124,8 +126,8 @@ def mine_file(request: MineOptions) -> MiningResult:
     with partial_folder(request.output) as folder:
         embeddings = [vectors.embeddings for vectors in dict.fromkeys([anchors, items])]
         blocks = [rows[start:stop] for rows in embeddings for start, stop in spans(len(rows), CHUNK)]
-        numbers = (*numbers, *(() if listed_pairs is None else (listed_pairs,)))
-        tags = {"tags": items.tags, "names": names if items.tags else ()}
+        numbers = [*(side.items.numpy() for side in labels), *([] if listed_pairs is None else [listed_pairs])]
+        tags = {"match": match, "names": () if match is None else names}
         settings = {"distance": distance, "kind": kind, "recall": recall, **tags, **asdict(rules)}
         key = fingerprint([trivet.__version__, CHUNK, settings, *blocks, *numbers])
         index = _index(
@@ -158,26 +160,6 @@ def mine_file(request: MineOptions) -> MiningResult:
         )
         _write_output(request.output, chunk_files, anchors, items, record)
     return record.model_copy(update={"output": str(request.output), "chunks": len(chunk_files), "reused": reused})
-
-
-def _related(
-    level: str | None, numbers: Sequence[Integers], names: tuple[str, ...], sides: Sequence[Vectors]
-) -> Sequence[Tensor | Relation]:
-    """Class numbers of each side, or its relation where the level is one of tags.
-
-    Raises:
-        ValueError: if only one side has tags.
-    """
-    items = [torch.from_numpy(of_side) for of_side in numbers]
-    matches = [side.tags.get(level or "") for side in sides]
-    if matches[0] != matches[-1]:
-        raise ValueError(
-            f"both files must have tags at level {level!r}, or classes: one of them has tags; name another."
-        )
-    if level is None or matches[0] is None:
-        return items
-    rule = tag_relations({level: names}, {level: matches[0]})[level]
-    return [rule.with_items(of_side) for of_side in items]
 
 
 def _only_level(path: Path, vectors: Vectors) -> str:
