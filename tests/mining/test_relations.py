@@ -388,3 +388,19 @@ def test_integers_mean_classes() -> None:
     loss = trivet.TripletLoss(positives="hard", negatives="hard")
     assert torch.equal(loss(ROWS, Classes(labels)), loss(ROWS, labels))
     assert compared(Classes(labels))[0] == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("wants_gradient", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("by", [torch.inf, 0.0])
+def test_what_is_no_negative_is_hidden_whatever_its_value(by: float, dtype: torch.dtype, wants_gradient: bool) -> None:
+    tags = trivet.Tags([["red"], ["red", "round"], ["blue"]], match=0.6)  # 0 and 1 share a tag, and are no positives
+    excluded = tags.compare(tags.items, tags.items).block(None, torch.arange(3)).exclusion([])
+    values = torch.tensor([[1.0, torch.nan, -2.0], [torch.inf, -torch.inf, -0.0], [torch.nan, 3.0, 5.0]], dtype=dtype)
+    hidden = excluded.hide(values.clone().requires_grad_(wants_gradient), by).detach()
+    assert torch.equal(hidden[:2, :2], torch.full((2, 2), by, dtype=dtype))
+    assert hidden[2, 2] == by
+    assert hidden[:2, 2].tolist() == [-2.0, 0.0]
+    assert hidden[1, 2].signbit()
+    assert hidden[2, 0].isnan()
+    assert hidden[2, 1] == 3
