@@ -12,6 +12,7 @@ from trivet.label_noise.injection import (
     within_superclass,
 )
 from trivet.label_noise.outliers import find_outliers
+from trivet.label_noise.pair_suspects import PairSuspects, find_pair_suspects
 from trivet.label_noise.picks import loss_picks, unpicked
 from trivet.label_noise.skew import Estimate, PickCounts, SkewEstimate, count_picks, estimate_skew
 from trivet.label_noise.suspects import Suspects, find_suspects
@@ -24,6 +25,7 @@ __all__ = [
     "ImpliedTolerance",
     "NoiseEstimate",
     "Noisy",
+    "PairSuspects",
     "PickCounts",
     "SkewEstimate",
     "Suspects",
@@ -36,6 +38,7 @@ __all__ = [
     "estimate_skew",
     "find_duplicates",
     "find_outliers",
+    "find_pair_suspects",
     "find_suspects",
     "find_tag_suspects",
     "implied_tolerance",
