@@ -17,7 +17,7 @@ from trivet.datasets import DataConfig, NoiseConfig
 from trivet.losses import LOSSES
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES
-from trivet.models import BackboneConfig, JoinedConfig, ModelConfig, TextNetworkConfig
+from trivet.models import BackboneConfig, JoinedConfig, ModelConfig, TextNetworkConfig, TowersConfig
 from trivet.samplers import BatchConfig
 from trivet.training import EvaluationConfig, TrainingConfig
 from trivet.training.config import ChoosingConfig, GuardConfig
@@ -64,6 +64,7 @@ For `trivet train` of several candidates, see [ladder.md](ladder.md). Beside it 
 """
 
 JOINED = "Several backbones as one, see [networks.md](networks.md#two-networks-joined)."
+TOWERS = "A network of each side of pairs, see [networks.md](networks.md#a-network-of-each-side)."
 TEXTS = "A pretrained network of texts has these too, see [networks.md](networks.md#text-networks)."
 
 
@@ -92,7 +93,7 @@ def kind(field: FieldInfo) -> str:
         values = [v for part in (field.annotation, *get_args(field.annotation)) for v in get_args(part)]
         words = sorted({json.dumps(v) for v in values if isinstance(v, str | int)})
         return " or ".join([*words, *(["whole number"] if int in _types(field.annotation) else [])])
-    if "NoiseConfig" in text:
+    if "NoiseConfig" in text or text == "ModelConfig":
         return "section"
     if field.annotation == Selector:
         return "text or table"
@@ -147,6 +148,9 @@ def settings() -> str:
             parts.append(f"{BACKBONES}\n{table(BackboneConfig, without=ModelConfig.model_fields)}\n")
             parts.append(
                 f'### name = "joined"\n\n{JOINED}\n\n{table(JoinedConfig, without=ModelConfig.model_fields)}\n'
+            )
+            parts.append(
+                f'### name = "towers"\n\n{TOWERS}\n\n{table(TowersConfig, without=ModelConfig.model_fields)}\n'
             )
     parts.append(losses())
     parts.append(f"{SWEEP}\n{table(SweepConfig)}\n")

@@ -18,7 +18,7 @@ from trivet.datasets import (
     texts,
     vectors,
 )
-from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, with_validation_fold
+from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, ItemKind, with_validation_fold
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
 from trivet.datasets.download import find_root
@@ -64,6 +64,7 @@ def load_file(
     path: Path,
     data_root: Path | None,
     *,
+    kind: ItemKind | None = None,
     tokenize: Tokenize | None = None,
     frame: Frame | None = None,
     progress: Progress | None = None,
@@ -73,7 +74,8 @@ def load_file(
     """The items of another file, or of a Hugging Face data set saved on disk, as a run on `config` takes them.
 
     Args:
-        tokenize: see `load`.
+        kind: of the items, where these have sides of several kinds.
+        tokenize: see `load`, of a single network.
         frame: of a network of images, for which the file is a table of them, what they are brought to.
         progress, unread: of such a table, as of `table_like`.
         choice: of vectors, where it is not that of the run.
@@ -81,9 +83,10 @@ def load_file(
     Raises:
         ValueError: if the file cannot be used, or the items of that data set are in no file.
     """
-    if config.item_kind == "texts":
+    kind = config.item_kind if kind is None else kind
+    if kind == "texts":
         return texts.texts_like(config, path, tokenize)
-    if isinstance(config, pairs.PairsConfig):
+    if isinstance(config, pairs.PairsConfig) and kind == "vectors":
         return pairs.vectors_of_side(config, path, choice)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path, choice)
@@ -93,7 +96,11 @@ def load_file(
 
 
 def load(
-    config: DataConfig, data_root: Path | None, progress: Progress | None = None, *, tokenize: Tokenize | None = None
+    config: DataConfig,
+    data_root: Path | None,
+    progress: Progress | None = None,
+    *,
+    tokenize: Tokenize | tuple[Tokenize | None, ...] | None = None,
 ) -> Splits:
     """Load a data set, split it, put in the label noise and carry out the decisions that `config` asks for, in this
     order; the same each time.
@@ -102,7 +109,8 @@ def load(
         config: which data, and how they are prepared and split.
         data_root: see `find_root`; "digits" and "folder" do not use it.
         progress: called with (images decoded, images in all) now and then, for data that take time.
-        tokenize: for a network that reads texts, what makes tokens of them, see `trivet.models.tokenize_of`.
+        tokenize: for a network that reads texts, what makes tokens of them, see `trivet.models.tokenize_of`; for a
+            network of each side of pairs, that of each.
 
     Raises:
         ValueError: if files are missing, broken or not laid out as they must be; if `config.level` is not a level; if
@@ -111,7 +119,10 @@ def load(
     """
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     entry = DATA_SETS.entry(config.name)
-    if tokenize is None:
+    if isinstance(tokenize, tuple):
+        assert isinstance(config, pairs.PairsConfig), "the settings of a run are checked"
+        splits = pairs.load_sides(config, tokenize)
+    elif tokenize is None:
         splits = entry.load(config, find_root(data_root), progress)
     elif entry.unencoded is not None:
         splits = texts.with_tokens(*entry.unencoded(config), tokenize)

@@ -117,6 +117,16 @@ class DataConfig(NamedConfig):
         return "vectors"
 
     @property
+    def side_kinds(self) -> tuple[ItemKind, ItemKind] | None:
+        """The kinds of the items of both sides; None where items have none."""
+        return None
+
+    @property
+    def separate(self) -> bool:
+        """True if each side gets a network of its own where the settings name one."""
+        return False
+
+    @property
     def input_shape(self) -> tuple[int, ...] | None:
         """The shape of an input, where it is known before the data are read."""
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ class Inputs(Protocol):
     """The inputs of a data set, such as images, in memory or on disk."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one input, (C, H, W) of an image."""
+    def shape(self) -> tuple[Any, ...]:
+        """Shape of one input, (C, H, W) of an image; of inputs of two sides a shape for each."""
 
     def __len__(self) -> int: ...
 

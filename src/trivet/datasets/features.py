@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.datasets.dataset import Inputs, RowInputs, Splits
+from trivet.datasets.dataset import Inputs, RowInputs
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.preview import Preview
+from trivet.datasets.sides import SidedInputs, with_sides
 from trivet.datasets.texts import TextInputs
 
 KEYED = 2**24  # bytes of inputs whose keys are computed at once
@@ -59,15 +60,9 @@ class FeatureInputs(RowInputs):
 
 def loaded_inputs(inputs: Inputs) -> Inputs:
     """The inputs without features."""
+    if isinstance(inputs, SidedInputs):
+        return with_sides(inputs, [loaded_inputs(side) for side in inputs.sides])
     return inputs.inputs if isinstance(inputs, FeatureInputs) else inputs
-
-
-def without_features(splits: Splits) -> Splits:
-    """The splits with their inputs as they were loaded."""
-    evaluation = {name: replace(items, inputs=loaded_inputs(items.inputs)) for name, items in splits.evaluation.items()}
-    return replace(
-        splits, train=replace(splits.train, inputs=loaded_inputs(splits.train.inputs)), evaluation=evaluation
-    )
 
 
 def item_keys(inputs: Inputs) -> list[bytes]:
@@ -81,6 +76,8 @@ def item_keys(inputs: Inputs) -> list[bytes]:
         return [key_of(ids[starts[row] : starts[row + 1]].tobytes()) for row in inputs.rows.tolist()]
     if isinstance(inputs, FileInputs) and inputs.decoded is None:
         return [_file_key(inputs, row) for row in inputs.rows.tolist()]
+    if not len(inputs):
+        return []
     first = inputs.batch(np.arange(1))
     step = max(1, KEYED // max(1, first.numel() * first.element_size()))
     batches = (inputs.batch(np.arange(start, min(start + step, len(inputs)))) for start in range(0, len(inputs), step))

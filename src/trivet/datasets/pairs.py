@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
@@ -15,10 +16,11 @@ from scipy.sparse import csgraph
 from torch import Tensor
 
 from trivet.datasets.config import DataConfig, DatasetEntry, ItemKind
-from trivet.datasets.dataset import Dataset, Splits
+from trivet.datasets.dataset import Dataset, Inputs, Splits
 from trivet.datasets.image_decoding import Progress
+from trivet.datasets.sides import SidedInputs
 from trivet.datasets.splitting import TRAIN
-from trivet.datasets.texts import with_inputs, with_ngrams
+from trivet.datasets.texts import TextInputs, ngrams_of_training, with_inputs, with_ngrams
 from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
 from trivet.io.pair_table import PairSide, PairTable, read_pairs
@@ -27,6 +29,7 @@ from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.vector_choice import VectorChoice
 from trivet.mining.pairs import Pairs
 from trivet.mining.relations import signature_of
+from trivet.models import Tokenize
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.text import counted
 
@@ -50,8 +53,9 @@ class PairsConfig(DataConfig):
         seed: decides which groups are.
         left_vectors, right_vectors: files of vectors made elsewhere, by the ids that the columns of both sides hold, as
             trivet embed writes them; for images and texts, say, by two encoders.
-        towers: "shared" for vectors of one space, such as CLIP's, which one head takes; "separate" for two, each with a
-            head of its own; "auto" takes vectors of equal length for those of one.
+        towers: "separate" for a network of each side, which begin alike where the settings name one, and of vectors a
+            head of each; "shared" for one of both, for vectors of one space, such as CLIP's; "auto" takes vectors of
+            equal length for those of one space.
         skip_empty: leave out rows without a side or a score.
     """
 
@@ -74,14 +78,22 @@ class PairsConfig(DataConfig):
     def _check_vectors(self) -> Self:
         if (self.left_vectors is None) != (self.right_vectors is None):
             raise ValueError("left_vectors and right_vectors go together: got one of them; give both, or neither.")
-        if self.towers != "auto" and self.left_vectors is None:
-            raise ValueError("towers is for vectors of both sides: remove it, or set left_vectors and right_vectors.")
         return self
 
     @property
     def item_kind(self) -> ItemKind:
         """The kind of the items: texts, or the vectors of both sides."""
         return "texts" if self.left_vectors is None else "vectors"
+
+    @property
+    def side_kinds(self) -> tuple[ItemKind, ItemKind]:
+        """The kinds of the items of both sides."""
+        return (self.item_kind, self.item_kind)
+
+    @property
+    def separate(self) -> bool:
+        """True if each side gets a network of its own; vectors of two spaces have numbers of their own in one."""
+        return self.towers == "separate" and self.left_vectors is None
 
     @property
     def label_levels(self) -> tuple[str, ...]:
@@ -200,6 +212,52 @@ def vectors_of_side(config: PairsConfig, path: Path, choice: VectorChoice) -> Da
         )
     placed = _placed(np.asarray(items.inputs.vectors), widths.index(width), widths, config)
     return replace(items, inputs=replace(items.inputs, vectors=placed))
+
+
+def load_sides(config: PairsConfig, tokenize: Sequence[Tokenize | None]) -> Splits:
+    """The contents of both sides, each read as the network of its side takes them.
+
+    Args:
+        tokenize: what makes tokens of the texts of a side; None for a network that takes the vectors of their n-grams.
+
+    Raises:
+        ValueError: as `load_pairs`; also if the items are vectors.
+    """
+    if config.left_vectors is not None:
+        raise ValueError(
+            'vectors of both sides have a head each within one network: set model.name = "linear" or "residual" in '
+            "place of towers."
+        )
+    splits, contents = unencoded(config)
+    relation = splits.train.relations[LEVEL]
+    assert isinstance(relation, JudgedPairs)
+    first = relation.first_of_right
+    left, right = (
+        _texts_of_side(splits, contents, span, each)
+        for span, each in zip((slice(0, first), slice(first, len(contents))), tokenize, strict=True)
+    )
+
+    def change(inputs: VectorInputs) -> SidedInputs:
+        of_right = inputs.rows >= first
+        return SidedInputs((left(inputs.rows[~of_right]), right(inputs.rows[of_right])), of_right)
+
+    return with_inputs(splits, change)
+
+
+def _texts_of_side(
+    splits: Splits, contents: Sequence[str], span: slice, tokenize: Tokenize | None
+) -> Callable[[Integers], Inputs]:
+    """Inputs of the contents of a side from their numbers, which lie in a span."""
+    unread = splits.train.inputs
+    assert isinstance(unread, VectorInputs)
+    if tokenize is None:
+        vectors = ngrams_of_training(splits, contents)
+        return lambda rows: replace(unread, vectors=vectors, rows=rows)
+    tokens = tokenize(contents[span])
+    # By the numbers of all contents: those of the other side have no tokens.
+    before, after = np.zeros(span.start, np.int64), np.full(len(contents) - span.stop, tokens.starts[-1])
+    numbered = tokens._replace(starts=np.concatenate([before, tokens.starts, after]))
+    return lambda rows: TextInputs(contents, numbered, rows, unread.rows)
 
 
 def _vectors_of(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:

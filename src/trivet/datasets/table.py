@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
 import numpy as np
@@ -24,8 +24,8 @@ from trivet.datasets.splitting import Split, TagsConfig, column_subsets
 from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import class_labels, select_rows
 from trivet.io.formats import open_rows
-from trivet.io.image_file import Frame, Source
-from trivet.io.label_columns import ADDRESS, ID, PROTOCOL_COLUMNS, SPLIT
+from trivet.io.image_file import SUFFIXES, UNREAD, Frame, Source
+from trivet.io.label_columns import ADDRESS, FIRST, ID, NEARLY, PROTOCOL_COLUMNS, SPLIT
 from trivet.io.table import DataTable, is_text, listed
 from trivet.io.tag_cells import with_tags
 from trivet.io.vector_columns import EMBEDDING
@@ -167,6 +167,31 @@ def _image_column(config: TableConfig, rows: DataTable) -> str:
             "holds them with data.image."
         )
     return there
+
+
+def image_column(rows: DataTable, *, web: bool = False) -> str | None:
+    """The column of images or of their paths, one with a usual name first; None where there is none.
+
+    Args:
+        web: of their addresses.
+    """
+    for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
+        if holds_images(rows.types[name]) and not web:
+            return name
+        if is_text(rows.types[name]):
+            some = [value for value in next(rows.batches([name])).column(0).slice(0, FIRST).to_pylist() if value]
+            addresses = [ADDRESS.fullmatch(value) is not None for value in some]
+            if web and some and sum(addresses) >= NEARLY * len(some):
+                return name
+            if not web and some and not addresses[0] and are_image_paths(some):
+                return name
+    return None
+
+
+def are_image_paths(texts: Sequence[str]) -> bool:
+    """Test whether nearly all texts end as the names of image files do."""
+    endings = [PurePosixPath(text.partition("?")[0]).suffix.lower() in SUFFIXES | UNREAD for text in texts]
+    return sum(endings) >= NEARLY * len(texts)
 
 
 def holds_images(kind: pa.DataType) -> bool:

@@ -92,7 +92,7 @@ def load_texts(config: TextsConfig, data_root: Path, progress: Progress | None) 
 
 def with_ngrams(splits: Splits, texts: Sequence[str]) -> Splits:
     """The splits with the vectors of the n-grams of M texts, those of the training items, for vectors `(M, 0)`."""
-    vectors = _ngram_vectors(_trained(splits), tuple(texts))
+    vectors = ngrams_of_training(splits, texts)
     return with_inputs(splits, lambda inputs: replace(inputs, vectors=vectors))
 
 
@@ -157,6 +157,11 @@ def vectors_of(config: DataConfig, texts: Sequence[str]) -> np.ndarray:
     return _ngrams_of(_trained(unencoded_data(config)[0]))(texts)
 
 
+def ngrams_of_training(splits: Splits, texts: Sequence[str]) -> np.ndarray:
+    """The vectors `(N, d)` of N texts by the n-grams of those that are trained on."""
+    return _ngram_vectors(_trained(splits), tuple(texts))
+
+
 @lru_cache(maxsize=1)  # a command may read a file several times
 def _ngram_vectors(trained: tuple[str, ...], texts: tuple[str, ...]) -> np.ndarray:
     """The vectors `(N, d)` of texts by the n-grams of those that are trained on."""
@@ -164,7 +169,7 @@ def _ngram_vectors(trained: tuple[str, ...], texts: tuple[str, ...]) -> np.ndarr
 
 
 def _trained(splits: Splits) -> tuple[str, ...]:
-    return tuple(str(splits.train.show(i)) for i in range(len(splits.train)))
+    return tuple(text for i in range(len(splits.train)) if (text := str(splits.train.show(i))))
 
 
 def unencoded(config: TextsConfig) -> tuple[Splits, list[str]]:

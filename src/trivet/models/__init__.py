@@ -12,16 +12,21 @@ from trivet.models.text_network import TextEmbedder, tokenize_of
 from trivet.models.text_settings import TextNetworkConfig
 from trivet.models.texts import encoder_vectors, fit_ngrams, ngram_vectors
 from trivet.models.tokens import Tokenize, Tokens
+from trivet.models.towers import SidedBatch, SideName, Towers, TowersConfig
 
 __all__ = [
     "BackboneConfig",
     "Embedder",
     "JoinedConfig",
     "ModelConfig",
+    "SideName",
+    "SidedBatch",
     "TextEmbedder",
     "TextNetworkConfig",
     "Tokenize",
     "Tokens",
+    "Towers",
+    "TowersConfig",
     "build",
     "encoder_vectors",
     "fit_ngrams",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -26,7 +26,8 @@ class ModelConfig(NamedConfig):
 
     Args:
         name: network: "conv2" to "conv4", "mlp", "linear", "residual" or "whitening" from scratch, pretrained
-            "timm:", "torchvision:" or "text:NAME", several backbones "joined", or "python:FILE.py:NAME".
+            "timm:", "torchvision:" or "text:NAME", several backbones "joined", "towers" for a network of each
+            side of pairs, or "python:FILE.py:NAME".
         embedding_dim: length of an embedding: longer where classes are many, shorter to save room.
         normalize: scale each embedding to length 1; false for losses that use its length.
         pretrained: start from published weights, downloaded once: nearly always better for photographs.
@@ -57,10 +58,32 @@ class ModelConfig(NamedConfig):
         """The settings of a network whose weights are at hand, and need not be fetched again."""
         return self.model_copy(update={"pretrained": False})
 
+    @property
+    def networks(self) -> tuple[ModelConfig, ...]:
+        """The settings of each network: these, but of a model of two sides those of both."""
+        return (self,)
+
+    @property
+    def tokens_key(self) -> list[Any]:
+        """Settings of each network on which depends what it reads of the items, as JSON: how texts become tokens."""
+        keys = ("name", "prefix", "max_tokens")
+        return [[getattr(each, key) for key in keys if hasattr(each, "max_tokens")] for each in self.networks]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_sides(cls, values: Any) -> Any:
+        sides = [key for key in ("left", "right") if isinstance(values, Mapping) and key in values]
+        if sides and values.get("name") != "towers" and "left" not in cls.model_fields:
+            raise ValueError(
+                f'{sides[0]} is the network of a side: set model.name = "towers", with [model.left] and [model.right], '
+                "or remove it."
+            )
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not is_reference(self.name) and NETWORKS.find(self.name) is None:
-            kinds = ("joined", "timm:NAME", "torchvision:NAME", "text:NAME", "python:FILE.py:NAME")
+            kinds = ("joined", "towers", "timm:NAME", "torchvision:NAME", "text:NAME", "python:FILE.py:NAME")
             raise ValueError(f"name = {self.name!r} is not a model; {nearest(self.name, [*NAMES, *kinds])}")
         if self.pretrained and not self.is_backbone:
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from trivet.models.heads import Projection, Residual, Whitening
 from trivet.models.inputs import Items, as_inputs
 from trivet.models.pixels import in_unit_range
 from trivet.models.stages import stages
+
+if TYPE_CHECKING:
+    from trivet.models.tokens import Tokenize
 
 
 class Embedder(nn.Module):
@@ -43,7 +46,7 @@ class Embedder(nn.Module):
         self,
         body: nn.Module,
         *,
-        input_shape: tuple[int, ...],
+        input_shape: tuple[Any, ...],
         normalize: bool,
         mean: Tensor | None = None,
         std: Tensor | None = None,
@@ -79,6 +82,16 @@ class Embedder(nn.Module):
     def num_parameters(self) -> int:
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    @property
+    def networks(self) -> tuple[Embedder, ...]:
+        """The networks that it consists of: itself, but of two sides that of each."""
+        return (self,)
+
+    @property
+    def tokenize(self) -> Tokenize | tuple[Tokenize | None, ...] | None:
+        """A function from texts to tokens; None for a network that takes no tokens, and of two sides that of each."""
+        return None
 
     @property
     def unfitted(self) -> Residual | Projection | Whitening | None:

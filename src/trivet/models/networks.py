@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,12 +15,13 @@ from trivet.models.heads import HeadName, make_head
 from trivet.models.joined import JoinedConfig, build_joined
 from trivet.models.text_network import build_text
 from trivet.models.text_settings import TextNetworkConfig
+from trivet.models.towers import TOWERS, TowersConfig, build_towers
 
 
-def build(config: ModelConfig, input_shape: tuple[int, ...], seed: int) -> Embedder:
+def build(config: ModelConfig, input_shape: tuple[Any, ...], seed: int) -> Embedder:
     """A new network for inputs of a shape, (C, H, W) for images, on the CPU, in training mode.
 
-    Of a network of texts the settings alone decide what it takes.
+    Of a network of texts the settings alone decide what it takes; of two sides there is a shape for each.
 
     Its weights follow from `seed` alone (and the published ones, if pretrained); the global generator is not touched.
 
@@ -75,6 +77,7 @@ NETWORKS.update(
         **dict.fromkeys((TIMM, TORCHVISION), NetworkEntry(backbones.BackboneConfig, backbones.build_backbone)),
         "joined": NetworkEntry(JoinedConfig, build_joined),
         TEXT: NetworkEntry(TextNetworkConfig, build_text),
+        TOWERS: NetworkEntry(TowersConfig, build_towers),
     }
 )
 NETWORKS.outside = custom.entry

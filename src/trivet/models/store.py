@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 
 from trivet.config.plugins import settings_of
-from trivet.io.atomic_files import atomic_file, write_atomic
+from trivet.io.atomic_files import atomic_file, write_atomic, write_json
 from trivet.models.config import NAMES, ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.lora import merged
@@ -28,6 +28,7 @@ from trivet.models.text_network import (
     text_files,
 )
 from trivet.models.text_settings import TextNetworkConfig
+from trivet.models.towers import SIDES, TOWERS, Towers
 from trivet.runtime.record import Record
 from trivet.runtime.safe_read import read_json
 
@@ -45,11 +46,18 @@ class ModelFile(Record):
     model: dict[str, Any]
 
 
-def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], folder: Path) -> None:
+def save(model: Embedder, config: ModelConfig, input_shape: tuple[Any, ...], folder: Path) -> None:
     """Write `model.safetensors` and `model.json` into `folder`, each whole or not at all.
 
-    A network of texts has two files more, of its transformer and its tokenizer. Low-rank changes are merged.
+    A network of texts has two files more, of its transformer and its tokenizer. Low-rank changes are merged. The
+    networks of two sides are folders of models, `left` and `right`, beside a `model.json`.
     """
+    if isinstance(model, Towers):
+        for side, network, settings, shape in zip(SIDES, model.networks, config.networks, input_shape, strict=True):
+            save(network, settings, shape, folder / side)
+        about = ModelFile(trivet=version("trivet"), input_shape=[], model=config.stored().model_dump(mode="json"))
+        write_json(folder / DESCRIPTION, about.as_json())
+        return
     files: dict[str, str] = {}
     model = merged(model)
     if isinstance(model, TextEmbedder):
@@ -74,8 +82,9 @@ def save(model: Embedder, config: ModelConfig, input_shape: tuple[int, ...], fol
 def load_model(run: Path | str) -> Embedder:
     """The model of a run folder, or of a model folder that `save` wrote, on the CPU, in evaluation mode.
 
-    Its method `embed` takes images, texts or vectors. None of the libraries that training needs is loaded: safetensors
-    and pydantic are enough, with Pillow for images, and timm, torchvision or transformers for networks of these.
+    Its method `embed` takes images, texts or vectors; of a model of two sides that of `left`, and that of `right`. None
+    of the libraries that training needs is loaded: safetensors and pydantic are enough, with Pillow for images, and
+    timm, torchvision or transformers for networks of these.
 
     Raises:
         ValueError: if a file is missing or broken, or they do not belong together.
@@ -87,20 +96,39 @@ def load_model(run: Path | str) -> Embedder:
     folder = Path(run)
     if not (folder / DESCRIPTION).exists() and (folder / MODEL).is_dir():
         folder = folder / MODEL
-    for name in (DESCRIPTION, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"a model folder must hold {DESCRIPTION} and {WEIGHTS}: {folder} has no {name}.")
-    try:
-        file = ModelFile.read(read_json(folder / DESCRIPTION, "the description of a model"))
-        shape, resize = tuple(file.input_shape), file.resize
-        if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
-            raise ValueError(f"input_shape is {list(shape)[:9]}, not sizes")
-        if resize is not None and not (len(shape) == 3 and min(shape[1:]) <= resize <= MOST_PIXELS):
-            raise ValueError(f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
-    except ValueError as error:
-        raise ValueError(f"{folder / DESCRIPTION} must describe a Trivet model: {error}; save it again.") from None
+    file = _description(folder)
     with settings_of(Path(run)):
-        config = ModelConfig.parse(file.model, source=str(folder / DESCRIPTION)).stored()
+        if file.model.get("name") != TOWERS:
+            return _single(folder, file)
+        return Towers(*(_single(folder / side, _description(folder / side)) for side in SIDES)).eval()
+
+
+def _description(folder: Path) -> ModelFile:
+    """The description of a model; ValueError if it is missing or broken."""
+    if not (folder / DESCRIPTION).is_file():
+        raise ValueError(f"a model folder must hold {DESCRIPTION} and {WEIGHTS}: {folder} has no {DESCRIPTION}.")
+    try:
+        return ModelFile.read(read_json(folder / DESCRIPTION, "the description of a model"))
+    except ValueError as error:
+        raise _not_described(folder, error) from None
+
+
+def _not_described(folder: Path, why: object) -> ValueError:
+    return ValueError(f"{folder / DESCRIPTION} must describe a Trivet model: {why}; save it again.")
+
+
+def _single(folder: Path, file: ModelFile) -> Embedder:
+    """A model of one network; ValueError if a file is missing or broken, or they do not belong together."""
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"a model folder must hold {DESCRIPTION} and {WEIGHTS}: {folder} has no {WEIGHTS}.")
+    shape, resize = tuple(file.input_shape), file.resize
+    if not shape or min(shape) < 1 or math.prod(shape) > LARGEST:
+        raise _not_described(folder, f"input_shape is {list(shape)[:9]}, not sizes")
+    if resize is not None and not (len(shape) == 3 and min(shape[1:]) <= resize <= MOST_PIXELS):
+        raise _not_described(folder, f"resize is {resize}, no shorter side of an image of shape {list(shape)[:9]}")
+    config = ModelConfig.parse(file.model, source=str(folder / DESCRIPTION)).stored()
+    if len(config.networks) > 1:
+        raise _not_described(folder, "it is the network of a side, and has two sides itself")
     for name in (ARCHITECTURE, TOKENIZER) if isinstance(config, TextNetworkConfig) else ():
         if not (folder / name).is_file():
             raise ValueError(f"the folder of a text network must hold {name}: {folder} does not; save it again.")

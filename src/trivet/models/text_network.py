@@ -108,6 +108,10 @@ class TextEmbedder(Embedder):
         self.tokenizer = tokenizer
 
     @property
+    def tokenize(self) -> Tokenize:
+        return self.tokenizer
+
+    @property
     def encoder(self) -> TextEncoder:
         """The transformer and its pooling."""
         encoder = self.body[0]  # type: ignore[index]  # a sequence, as the constructor asks for
@@ -157,13 +161,14 @@ class TextEmbedder(Embedder):
         return torch.cat(chunks)[torch.argsort(order)]
 
 
-def tokenize_of(config: ModelConfig) -> Tokenize | None:
-    """The tokenizer of the network of the settings; None for one that takes no tokens.
+def tokenize_of(config: ModelConfig) -> Tokenize | tuple[Tokenize | None, ...] | None:
+    """The tokenizer of the network of the settings, None for one that takes no tokens; of two sides that of each.
 
     Raises:
         ValueError: if it cannot be had.
     """
-    return open_text(config).tokenizer if isinstance(config, TextNetworkConfig) else None
+    known = [open_text(each).tokenizer if isinstance(each, TextNetworkConfig) else None for each in config.networks]
+    return known[0] if len(known) == 1 else tuple(known)
 
 
 def build_text(config: TextNetworkConfig, input_shape: tuple[int, ...] = ()) -> TextEmbedder:

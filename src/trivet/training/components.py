@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from torch import nn
 
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
-from trivet.datasets import Dataset, Splits, augmentation, load
+from trivet.datasets import Dataset, Inputs, Splits, augmentation, load
 from trivet.datasets.dataset import check_classes, folds_advice, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
 from trivet.datasets.pairs import JudgedPairs
+from trivet.datasets.sides import positions_of_sides, sides_of
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
@@ -57,7 +59,7 @@ def load_splits(
     data_root: Path | None,
     progress: Callable[[int, int], None] | None = None,
     *,
-    tokenize: Tokenize | None = None,
+    tokenize: Tokenize | tuple[Tokenize | None, ...] | None = None,
 ) -> Splits:
     """The data of a run; what a step is chosen by comes last, so that the main evaluation split is one that is not.
 
@@ -93,14 +95,15 @@ def load_splits(
     return replace(splits, evaluation=evaluation)
 
 
-def new_network(config: RunConfig, input_shape: tuple[int, ...]) -> Embedder:
+def new_network(config: RunConfig, input_shape: tuple[Any, ...]) -> Embedder:
     """The network of the settings for inputs of a shape, without what follows from the items, see `fit_last_layer`.
 
     Raises:
         ValueError: if the settings do not fit the inputs.
     """
     network = build(config.model, input_shape, config.seed)
-    network.resize = getattr(config.data, "resize", None)
+    for each in network.networks:
+        each.resize = getattr(config.data, "resize", None) if len(each.input_shape) == 3 else None
     return network
 
 
@@ -130,19 +133,28 @@ def fit_last_layer(network: Embedder, train: Dataset, level: str, *, seed: int) 
         train: the training items, without those that are held out.
         level: the label level to train on.
     """
+    labels = train.labels[level]
+    for each, inputs, positions in zip(
+        network.networks, sides_of(train.inputs), positions_of_sides(train.inputs), strict=True
+    ):
+        _fit_last_layer(each, inputs, labels[positions], seed=seed)
+
+
+def _fit_last_layer(network: Embedder, inputs: Inputs, labels: Integers, *, seed: int) -> None:
+    """See `fit_last_layer`, of a single network, of all its inputs with a class `(N,)` each."""
     head = network.unfitted
     if head is None:
         return
     backbone = network.backbone
-    slow = backbone is not None and not isinstance(train.inputs, FeatureInputs)
-    rows = np.random.default_rng(seed).permutation(len(train))[: EMBEDDED if slow else FITTED]
-    items = train.subset(np.sort(rows))
+    slow = backbone is not None and not isinstance(inputs, FeatureInputs)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(inputs))[: EMBEDDED if slow else FITTED])
+    some = inputs.subset(rows)
     if backbone is not None:
-        features = torch.from_numpy(embed(backbone, items.inputs))  # of length 1 if embeddings are
+        features = torch.from_numpy(embed(backbone, some))  # of length 1 if embeddings are
     else:
-        features = in_unit_range(items.inputs.batch(np.arange(len(items)))).flatten(1)
+        features = in_unit_range(some.batch(np.arange(len(some)))).flatten(1)
         features = unit_rows(features) if network.normalize else features
-    head.fit_base(features, torch.from_numpy(items.labels[level]))
+    head.fit_base(features, torch.from_numpy(labels[rows]))
 
 
 def make_loss(loss: LossConfig, model: ModelConfig, classes: int, *, seed: int) -> EmbeddingLoss | MatryoshkaLoss:

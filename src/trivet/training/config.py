@@ -14,7 +14,8 @@ from trivet.config.plugins import absolute
 from trivet.datasets import DataConfig
 from trivet.metrics.label_levels import CLUSTERING, standard
 from trivet.metrics.tie_expectations import check_measures
-from trivet.models import ModelConfig, TextNetworkConfig, resolved_text
+from trivet.models import ModelConfig, TextNetworkConfig, TowersConfig, resolved_text
+from trivet.models.towers import SIDES
 from trivet.runtime.arguments import check_name
 from trivet.samplers import BatchConfig
 from trivet.training.label_cleaning import CleaningConfig
@@ -267,10 +268,7 @@ class RunConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if isinstance(self.model, TextNetworkConfig) and self.data.item_kind != "texts":
-            raise ValueError(
-                f'model.name = {self.model.name!r} needs texts, data.name = "texts" or "pairs": got {self.data.name!r}.'
-            )
+        self._check_sides()
         if self.model.normalize:
             loss = self.loss.build(num_classes=2, embedding_dim=1, generator=torch.Generator())
             try:
@@ -281,12 +279,12 @@ class RunConfig(Config):
                 ) from None
         if self.model.embedding_dim:  # 0: that of a pretrained network of texts, which is not known yet
             self.loss.lengths(self.model.embedding_dim)
-        head = getattr(self.model, "head", "")
-        fixed = getattr(self.model, "freeze", "none") == "all" and head in ("none", "whitening")
-        if fixed and self.training.steps != 0:
+        heads = [getattr(each, "head", "") for each in self.model.networks]
+        frozen = [getattr(each, "freeze", "none") == "all" for each in self.model.networks]
+        if all(frozen) and {*heads} <= {"none", "whitening"} and self.training.steps != 0:
             raise ValueError(
-                f'model.freeze = "all" with model.head = "{head}" leaves nothing to train: use another head, or set '
-                "training.steps = 0, which evaluates the network as it is."
+                f'model.freeze = "all" with model.head = "{heads[0]}" leaves nothing to train: use another head, or '
+                "set training.steps = 0, which evaluates the network as it is."
             )
         measures = [name for name in self.evaluation.measures if name not in CLUSTERING]
         check_name(self.choosing.measure, measures, name="choosing.measure")
@@ -296,6 +294,28 @@ class RunConfig(Config):
                 "positive: got 1; use 2 or more, or a loss on proxies such as proxy-nca."
             )
         return self
+
+    def _check_sides(self) -> None:
+        """ValueError unless the networks take what the items are, side by side where they have sides."""
+        kinds, networks = self.data.side_kinds, self.model.networks
+        if isinstance(self.model, TowersConfig) and kinds is None:
+            raise ValueError(
+                f'model.name = "towers" has a network for each side of pairs: data.name = {self.data.name!r} has no '
+                "sides; name one network."
+            )
+        if kinds is not None and kinds[0] != kinds[1] and len(networks) == 1:
+            raise ValueError(
+                f"{kinds[0]} on the left and {kinds[1]} on the right need a network each: got model.name = "
+                f'{self.model.name!r}; set model.name = "towers", with the sections [model.left] and [model.right].'
+            )
+        for side, network in zip(SIDES, networks, strict=False):
+            kind = self.data.item_kind if kinds is None or len(networks) == 1 else kinds[SIDES.index(side)]
+            key = "model.name" if len(networks) == 1 else f"model.{side}.name"
+            if isinstance(network, TextNetworkConfig) and kind != "texts":
+                where = f"got {self.data.name!r}" if len(networks) == 1 else f"the {side} side has {kind}"
+                raise ValueError(f'{key} = {network.name!r} needs texts, data.name = "texts" or "pairs": {where}.')
+            if network.is_backbone and kind != "images" and kinds is not None:
+                raise ValueError(f"{key} = {network.name!r} needs images: the side has {kind}; swap the networks.")
 
     @property
     def needs_positives(self) -> bool:
@@ -331,13 +351,23 @@ def resolved(config: RunConfig) -> RunConfig:
     """
     resolved_fields: dict[str, Any] = {name: path.resolve() for name, path in config.data if isinstance(path, Path)}
     data = config.data.model_copy(update={"name": absolute(config.data.name), **resolved_fields})
-    files = {name: path.resolve() for name, path in config.model if isinstance(path, Path)}
-    model = config.model.model_copy(update={"name": absolute(config.model.name), **files})
-    if isinstance(model, TextNetworkConfig):
-        model = resolved_text(model)
+    model = config.model
+    if config.data.separate and len(model.networks) == 1:
+        model = TowersConfig(name="towers", left=model, right=model)
+    if isinstance(model, TowersConfig):
+        model = model.with_networks(_resolved_network(model.left), _resolved_network(model.right))
+    else:
+        model = _resolved_network(model)
     mined = config.batch.mined
     batch = config.batch if mined is None else config.batch.model_copy(update={"mined": mined.resolve()})
     return config.model_copy(update={"data": data, "batch": batch, "model": model, "loss": config.loss.absolute()})
+
+
+def _resolved_network(model: ModelConfig) -> ModelConfig:
+    """See `resolved`, of the settings of a network."""
+    files = {name: path.resolve() for name, path in model if isinstance(path, Path)}
+    model = model.model_copy(update={"name": absolute(model.name), **files})
+    return resolved_text(model) if isinstance(model, TextNetworkConfig) else model
 
 
 def name_of(override: str) -> str:

@@ -10,7 +10,8 @@ import torch
 
 from trivet.datasets import Dataset, Inputs, TextInputs
 from trivet.datasets.features import loaded_inputs
-from trivet.models import Embedder, in_unit_range
+from trivet.datasets.sides import SidedInputs
+from trivet.models import Embedder, SidedBatch, in_unit_range
 
 IMAGES_PER_BATCH = 256
 
@@ -46,12 +47,24 @@ def raw_inputs(inputs: Inputs) -> np.ndarray:
     """The images themselves, in [0, 1], as rows `(N, C * H * W)` float32: what any embedding has to beat.
 
     Texts have no numbers of their own: theirs are the vectors of their character n-grams, fitted on the training texts.
+    See `comparable` for inputs of two sides.
     """
     inputs = loaded_inputs(inputs)
+    if isinstance(inputs, SidedInputs):
+        rows = [torch.from_numpy(raw_inputs(side)) for side in inputs.sides]
+        return SidedBatch(torch.from_numpy(inputs.right), (rows[0], rows[1])).joined(rows).numpy()
     if isinstance(inputs, TextInputs):
         return inputs.ngrams()
     batches = np.array_split(np.arange(len(inputs)), -(-len(inputs) // IMAGES_PER_BATCH))
     return np.concatenate([in_unit_range(inputs.batch(index)).flatten(1).numpy() for index in batches])
+
+
+def comparable(inputs: Inputs) -> bool:
+    """False if inputs of two sides have no space in common, as images and texts."""
+    if not isinstance(inputs, SidedInputs):
+        return True
+    kinds = [TextInputs if isinstance(side, TextInputs) else side.shape for side in map(loaded_inputs, inputs.sides)]
+    return kinds[0] == kinds[1]
 
 
 def label_names(dataset: Dataset, span: slice = slice(None)) -> dict[str, tuple[str, ...]]:

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from trivet.datasets import Inputs, Splits
-from trivet.datasets.features import FeatureInputs, Rows, item_keys, loaded_inputs, without_features
+from trivet.datasets.features import FeatureInputs, Rows, item_keys, loaded_inputs
+from trivet.datasets.sides import sides_of, with_sides
 from trivet.distances import unit_rows
-from trivet.models import Embedder, TextEmbedder
+from trivet.models import Embedder, ModelConfig, TextEmbedder
 from trivet.models.joined import Joined
 from trivet.runtime.arrays import Integers
 from trivet.runtime.fingerprint import fingerprint
@@ -29,7 +30,17 @@ TIMED = 64  # items by which the time of all features is estimated
 
 def uses_features(config: RunConfig) -> bool:
     """True if the encoder of a run stays as it is, and takes each input as it is, so that features may stand for it."""
-    return getattr(config.model, "freeze", "none") == "all" and not config.data.changes_images
+    return any(_stays(config, network) for network in config.model.networks)
+
+
+def _stays(config: RunConfig, model: ModelConfig, inputs: Inputs | None = None) -> bool:
+    """True if the encoder of a network stays as it is, and takes each input as it is.
+
+    Args:
+        inputs: of the network, where they are known: texts are taken as they are whatever is done to images.
+    """
+    changed = config.data.changes_images and (inputs is None or len(inputs.shape) == 3)
+    return getattr(model, "freeze", "none") == "all" and not changed
 
 
 def with_features(config: RunConfig, splits: Splits, network: Embedder) -> Splits:
@@ -40,36 +51,60 @@ def with_features(config: RunConfig, splits: Splits, network: Embedder) -> Split
     Args:
         network: with the encoder, on the CPU.
     """
-    if not (uses_features(config) and network.on_backbone):
-        return without_features(splits)
-    encoder, datasets = encoder_fingerprint(network), {"train": splits.train, **splits.evaluation}
-    if any(
-        not (isinstance(items.inputs, FeatureInputs) and items.inputs.encoder == encoder) for items in datasets.values()
-    ):
-        inputs = {name: loaded_inputs(items.inputs) for name, items in datasets.items()}
-        keys, device = {name: item_keys(each) for name, each in inputs.items()}, device_of(config.training.accelerator)
-        members = [_features(member, inputs, keys, device) for member in _members(network)]
-        datasets = {
-            name: replace(
-                items, inputs=FeatureInputs(inputs[name], *_joined([each[name] for each in members]), encoder)
-            )
-            for name, items in datasets.items()
-        }
+    datasets = {"train": splits.train, **splits.evaluation}
+    sides = [
+        _side_features(config, model, network_of_side, dict(zip(datasets, inputs, strict=True)))
+        for model, network_of_side, *inputs in zip(
+            config.model.networks,
+            network.networks,
+            *(sides_of(items.inputs) for items in datasets.values()),
+            strict=True,
+        )
+    ]
+    datasets = {
+        name: replace(items, inputs=with_sides(items.inputs, [side[name] for side in sides]))
+        for name, items in datasets.items()
+    }
     train = datasets.pop("train")
     return replace(splits, train=train, evaluation=datasets)
+
+
+def _side_features(
+    config: RunConfig, model: ModelConfig, network: Embedder, datasets: dict[str, Inputs]
+) -> dict[str, Inputs]:
+    """Split -> the inputs that a network takes, with features in their place where these may stand for them."""
+    inputs = {name: loaded_inputs(each) for name, each in datasets.items()}
+    if not (_stays(config, model, inputs["train"]) and network.on_backbone):
+        return inputs
+    encoder = encoder_fingerprint(network)
+    if all(isinstance(each, FeatureInputs) and each.encoder == encoder for each in datasets.values()):
+        return datasets
+    keys, device = {name: item_keys(each) for name, each in inputs.items()}, device_of(config.training.accelerator)
+    members = [_features(member, inputs, keys, device) for member in _members(network)]
+    return {name: FeatureInputs(inputs[name], *_joined([each[name] for each in members]), encoder) for name in datasets}
 
 
 def feature_seconds(config: RunConfig, splits: Splits, network: Embedder) -> float:
     """The time that the features of the items take that are not kept yet, estimated by a few of these.
 
     Args:
-        network: with the encoder, a single one, on the CPU.
+        network: with the encoder, on the CPU.
     """
+    datasets, seconds = [splits.train, *splits.evaluation.values()], 0.0
+    for model, network_of_side, *inputs in zip(
+        config.model.networks, network.networks, *(sides_of(items.inputs) for items in datasets), strict=True
+    ):
+        if _stays(config, model, inputs[0]) and network_of_side.on_backbone:
+            seconds += _seconds(config, network_of_side, [loaded_inputs(each) for each in inputs])
+    return seconds
+
+
+def _seconds(config: RunConfig, network: Embedder, datasets: Sequence[Inputs]) -> float:
+    """See `feature_seconds`, of a single network."""
     cache, backbone, seconds = FeatureCache(encoder_fingerprint(network)), network.backbone, 0.0
     assert backbone is not None
     backbone.to(device_of(config.training.accelerator))
-    for items in (splits.train, *splits.evaluation.values()):
-        inputs = loaded_inputs(items.inputs)
+    for inputs in datasets:
         missing = np.flatnonzero([key not in cache for key in item_keys(inputs)])
         few = np.random.default_rng(config.seed).permutation(missing)[:TIMED]
         if len(few):

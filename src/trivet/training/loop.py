@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,15 +23,17 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from trivet.collapse.monitor import CollapseMonitor, Event
 from trivet.collapse.probe import Probe
-from trivet.datasets import Augment, Dataset
+from trivet.datasets import Augment, Dataset, Inputs
 from trivet.datasets.features import FeatureInputs
 from trivet.datasets.image_decoding import Decoders
 from trivet.datasets.inputs import ArrayInputs, FileInputs
+from trivet.datasets.sides import SidedInputs, sides_of
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import Relation
 from trivet.mining.batch import Labels
-from trivet.models import Embedder
+from trivet.models import Embedder, SidedBatch, Towers
+from trivet.runtime.arrays import Integers
 from trivet.runtime.signals import handled_signals
 from trivet.samplers import BatchPlan, embed_in_pieces
 from trivet.training.config import TrainingConfig
@@ -80,7 +83,8 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
     def from_memory(self) -> bool:
         """True if a batch is cut from what is in memory, in less time than another process takes to send it."""
         changed = self.augment is not None and (self.augment.jitter > 0 or self.augment.erase > 0)
-        return isinstance(self.dataset.inputs, ArrayInputs | FeatureInputs) and not changed
+        in_memory = [isinstance(side, ArrayInputs | FeatureInputs) for side in sides_of(self.dataset.inputs)]
+        return all(in_memory) and not changed
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         worker = get_worker_info()
@@ -99,15 +103,28 @@ class Batches(IterableDataset[tuple[Tensor, ...]]):
         """Begin to decode the images of a step, if they come from files; what comes back gives the batch."""
         index = self.batches.batch(*divmod(step, self.batches.steps_per_epoch))
         rows = process_slices(len(index), self.size)[self.rank]
-        inputs = self.dataset.inputs
-        if self.augment is not None:
+        begun = self._begin_inputs(self.dataset.inputs, step, index, rows, decoders)
+        return lambda: (begun(), *(torch.from_numpy(labels[index]) for labels in self.labels))
+
+    def _begin_inputs(
+        self, inputs: Inputs, step: int, index: Integers, rows: slice, decoders: Decoders
+    ) -> Callable[[], Any]:
+        """Begin to read inputs of a step: of the batch `index (B,)`, the consecutive `rows` of this process."""
+        if isinstance(inputs, SidedInputs):
+            begun = [
+                self._begin_inputs(side, step, of_side, span, decoders)
+                for side, (of_side, span) in zip(inputs.sides, inputs.divided(index, rows), strict=True)
+            ]
+            right = torch.from_numpy(inputs.right[index[rows]])
+            return lambda: SidedBatch(right, (begun[0](), begun[1]()))
+        if not len(index[rows]):
+            return lambda: torch.empty(0)
+        if self.augment is not None and len(inputs.shape) == 3:
             generator = torch.Generator().manual_seed(step_seed(self.seed, step, 1))
-            images = self.augment.begin(inputs, index, generator, decoders, rows)
-        elif isinstance(inputs, FileInputs):
-            images = inputs.begin_batch(index[rows], decoders)
-        else:
-            images = partial(inputs.batch, index[rows])
-        return lambda: (images(), *(torch.from_numpy(labels[index]) for labels in self.labels))
+            return self.augment.begin(inputs, index, generator, decoders, rows)
+        if isinstance(inputs, FileInputs):
+            return inputs.begin_batch(index[rows], decoders)
+        return partial(inputs.batch, index[rows])
 
 
 class NotFiniteError(ValueError):
@@ -213,7 +230,7 @@ class Learner:
             NotFiniteError: if the loss refuses embeddings that are not finite.
         """
         with self.precision.autocast(), self._shared_batch_norm(len(labels)):
-            embeddings = embed_in_pieces(self.model, inputs, self.micro)
+            embeddings = self._embedded(inputs)
         if self.world is not None:
             embeddings = self.world.full_batch(embeddings, len(labels))
         try:
@@ -223,6 +240,12 @@ class Learner:
                 raise
             raise NotFiniteError(*error.args) from None
         return value, embeddings.detach()
+
+    def _embedded(self, inputs: Tensor | SidedBatch) -> Tensor:
+        if isinstance(inputs, SidedBatch):
+            assert isinstance(self.model, Towers)
+            return self.model.embed_sides(inputs, lambda network, items: embed_in_pieces(network, items, self.micro))
+        return embed_in_pieces(self.model, inputs, self.micro)
 
     def _related(self, labels: Tensor) -> Labels:
         return labels if self.relation is None else self.relation.with_items(labels)

@@ -10,7 +10,7 @@ from torch import nn
 
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.models import Embedder
+from trivet.models import Embedder, Towers
 from trivet.training.config import TrainingConfig
 
 LARGEST_RATE = 1e30
@@ -36,6 +36,10 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     Source:
         Clark et al., "ELECTRA", ICLR 2020, appendix B; Bao et al., "BEiT", ICLR 2022, for images.
     """
+    if isinstance(model, Towers) and config.steps != 0:
+        learning = [each for each in model.networks if any(weight.requires_grad for weight in each.parameters())]
+        if learning:
+            return [group for each in learning for group in parameter_groups(each, config)]
     learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not learns and config.steps == 0:
         return [{"params": []}]

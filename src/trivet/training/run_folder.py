@@ -19,9 +19,10 @@ from trivet.io.atomic_files import commit_new, filled_folder, locked_folder, rec
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.models import Embedder, load_model
 from trivet.models.store import WEIGHTS
+from trivet.models.towers import SIDES, SideName
 from trivet.reports.ladder_record import LadderRecord
 from trivet.reports.run_record import RunRecord
-from trivet.runtime.fingerprint import file_fingerprint
+from trivet.runtime.fingerprint import file_fingerprint, fingerprint
 from trivet.runtime.safe_read import read_json
 from trivet.runtime.text import typed
 from trivet.training.config import RunConfig
@@ -337,9 +338,12 @@ def model_folder(run: RunFolder, which: Which | None = None) -> Path:
     return other
 
 
-def model_hash(run: RunFolder, which: Which | None = None) -> str:
-    """The fingerprint of the weights of a model of a run."""
-    path = model_folder(run, which) / WEIGHTS
-    if not path.is_file():
+def model_hash(run: RunFolder, which: Which | None = None, side: SideName | None = None) -> str:
+    """The fingerprint of the weights of a model of a run, or of that of a side."""
+    folder = model_folder(run, which)
+    sides = [name for name in SIDES if (folder / name).is_dir()] if side is None else [side]
+    paths = [folder / name / WEIGHTS for name in sides] or [folder / WEIGHTS]
+    if not all(path.is_file() for path in paths):
         trained_model(run, which)  # says what is missing
-    return file_fingerprint(path)
+    hashes = [file_fingerprint(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else fingerprint(hashes)

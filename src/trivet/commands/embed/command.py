@@ -52,6 +52,13 @@ def embed(
             "that its report measures."
         ),
     ] = None,
+    side: Annotated[
+        Literal["left", "right"] | None,
+        typer.Option(
+            help="Of a run with a network of each side of pairs: whose items these are. Default: those of the side "
+            "that takes images, or texts, where one alone does."
+        ),
+    ] = None,
     shard_rows: Annotated[
         int | None, typer.Option(min=1, help="Items per shard; one shard at a time is held in memory. Default: 65,536.")
     ] = None,
@@ -81,6 +88,7 @@ def embed(
             data,
             output,
             which=model,
+            side=side,
             rows_per_shard=shard_rows,
             choice=VectorChoice(table, embedding, codes),
             force=force,

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
+from trivet.commands.network_of_side import network_of_side
 from trivet.config.plugins import absolute, is_reference
 from trivet.datasets import DATA_SETS, Inputs, in_memory, load, load_file, load_images, settings_for
+from trivet.datasets.config import ItemKind
+from trivet.datasets.table import image_column
+from trivet.io.formats import open_rows
+from trivet.io.image_file import SUFFIXES
 from trivet.io.overwrite_guard import in_shards, is_saved, sharded
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.models import TextEmbedder
+from trivet.models import SideName
 from trivet.runtime.progress import reporter, work
 from trivet.training.embed_dataset import check_embedded, embed
 from trivet.training.run_folder import RunFolder, Which, model_hash, trained_model
@@ -25,6 +30,7 @@ def embed_data(
     output: Path,
     *,
     which: Which | None = None,
+    side: SideName | None = None,
     rows_per_shard: int | None = None,
     choice: VectorChoice = NO_CHOICE,
     force: bool = False,
@@ -32,7 +38,8 @@ def embed_data(
 ) -> dict[str, Any]:
     """Embed a folder or a table of images, a file of texts or vectors, or a data set by name, with a run's model.
 
-    Writes a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
+    Of a run with a network of each side, that of a side embeds a folder or a file, and both a data set by name. Writes
+    a parquet file, or shards into a folder, see `embed_shards`. A data set has a column `split` besides its
     label levels; a folder has the levels its nesting gives, if any, and a file its columns.
     """
     into_folder = in_shards(output)
@@ -43,44 +50,49 @@ def embed_data(
     run = RunFolder.open(path)
     config = run.config()
     model = trained_model(run, which)
-    tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
-    source: Path | None = Path(data)
+    source: Path | None = None
     unread = False
     names = [name for name, entry in DATA_SETS.items() if entry.published or name == config.data.name != "folder"]
     reading = reporter("reading images")
 
     if data in names or is_reference(data):
+        if side is not None:
+            raise ValueError(f"--side is for a folder or a file: {data} has items of both sides; leave it out.")
         same = config.data.name == absolute(data)
-        settings = config.data if same or tokenize else settings_for(data, model.input_shape)
+        settings = config.data if same or model.tokenize else settings_for(data, model.input_shape)
         if settings.name != absolute(data):
             raise ValueError(f"a network of texts takes texts: got the data set {data}; give a file of texts.")
-        splits, source = load(settings, data_root, reading, tokenize=tokenize), None
+        splits = load(settings, data_root, reading, tokenize=model.tokenize)
         datasets = {"train": splits.train, **splits.evaluation}
-    elif Path(data).is_file() or sharded(Path(data)) or is_saved(Path(data)):
-        images = len(model.input_shape) == 3
-        unread = images and into_folder  # then an image is read when its shard is written
-        dataset = load_file(
-            config.data,
-            Path(data),
-            data_root,
-            tokenize=tokenize,
-            frame=config.data.frame(model.input_shape) if images else None,
-            progress=reading,
-            unread=unread,
-            choice=choice,
-        )
+    elif (source := Path(data)).exists():
+        folder_of_images = source.is_dir() and not sharded(source) and not is_saved(source)
+        network = network_of_side(run, model, side, lambda: _kind(source, folder_of_images=folder_of_images))
+        model, side = network.network, network.side
+        frame = config.data.frame(model.input_shape) if len(model.input_shape) == 3 else None
+        unread = frame is not None and into_folder  # then an image is read when its shard is written
+        if folder_of_images:
+            if network.kind == "texts":
+                raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
+            frame = frame or config.data.frame(model.input_shape)
+            dataset = load_images(source, frame, reading, unread=unread)
+        else:
+            dataset = load_file(
+                config.data,
+                source,
+                data_root,
+                kind=network.kind,
+                tokenize=network.tokenize,
+                frame=frame,
+                progress=reading,
+                unread=unread,
+                choice=choice,
+            )
         if dataset.inputs.shape != model.input_shape:
             raise ValueError(
                 f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
                 f"{dataset.inputs.shape[0]}; make them with the same encoder."
             )
         datasets = {"": dataset}
-    elif Path(data).is_dir():
-        if tokenize is not None:
-            raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
-        frame = config.data.frame(model.input_shape)
-        unread = into_folder
-        datasets = {"": load_images(Path(data), frame, reading, unread=unread)}
     else:
         raise ValueError(
             "DATA must be a folder or a table of images, a file of texts or vectors, or one of "
@@ -94,7 +106,7 @@ def embed_data(
         first = blank or next(iter(datasets.values())).inputs.subset(np.arange(1))
         job = Job(
             model=model,
-            model_hash=model_hash(run, which),
+            model_hash=model_hash(run, which, side),
             datasets=datasets,
             data=data,
             inputs=data_fingerprint(datasets, source),
@@ -109,7 +121,7 @@ def embed_data(
     check_embedded(rows, ids)
     columns = columns_of(datasets)
     levels = next(iter(datasets.values())).level_lines
-    write_embeddings(output, rows, ids, columns, levels=levels, model=model_hash(run, which))
+    write_embeddings(output, rows, ids, columns, levels=levels, model=model_hash(run, which, side))
     return {
         "run": str(path),
         "output": str(output),
@@ -118,3 +130,10 @@ def embed_data(
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped_of(datasets),
     }
+
+
+def _kind(path: Path, *, folder_of_images: bool) -> ItemKind:
+    """The kind of the items of a folder or a file."""
+    if folder_of_images or path.suffix.lower() in SUFFIXES:
+        return "images"
+    return "texts" if image_column(open_rows(path)) is None else "images"

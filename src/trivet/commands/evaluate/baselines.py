@@ -31,7 +31,7 @@ from trivet.models import Embedder
 from trivet.runtime.cache import limit_size
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
-from trivet.training.embed_dataset import embed, raw_inputs
+from trivet.training.embed_dataset import comparable, embed, raw_inputs
 
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
 RAW_NUMBERS = 10**8  # raw inputs beyond this many numbers are not compared: 800 MB in float64
@@ -44,8 +44,8 @@ BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what a
 def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np.ndarray]:
     """Name -> embeddings `(N, d)` of the items that a trained network must not fall below.
 
-    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many. A
-    network that is nothing but its backbone stands there once, as that.
+    The untrained network, its backbone alone where it has one, and the inputs as they are unless they are too many, or
+    have no space in common. A network that is nothing but its backbone stands there once, as that.
 
     Args:
         untrained: None where it cannot be made again.
@@ -53,7 +53,7 @@ def run_references(untrained: Embedder | None, dataset: Dataset) -> dict[str, np
     references = {} if untrained is None or untrained.headless else {UNTRAINED: embed(untrained, dataset.inputs)}
     if untrained is not None and untrained.backbone is not None:
         references[ZERO_SHOT] = embed(untrained.backbone, dataset.inputs)
-    if len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
+    if comparable(dataset.inputs) and len(dataset) * int(np.prod(dataset.inputs.shape)) <= RAW_NUMBERS:
         raw = raw_inputs(dataset.inputs)
         # Of the first reference coordinates count, too.
         references[RAW] = in_their_span(raw) if references and raw.shape[1] > WIDE * len(raw) else raw

@@ -26,7 +26,7 @@ from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import Retrieval, evaluate, nearest_pairs, retrieve_levels
 from trivet.metrics.intervals import intervals_json
 from trivet.metrics.label_levels import CLUSTERING, unanswerable, void
-from trivet.models import Embedder, TextEmbedder
+from trivet.models import Embedder
 from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.run_record import AtPrefix, ChosenCompared, CollapseIndex, Evaluated, RunRecord
 from trivet.reports.shared_records import ScatterRecord
@@ -63,11 +63,8 @@ def evaluate_run(
     config = run.config()
     with show_progress("evaluation", show=progress), run.locked():
         model = trained_model(run)
-        tokenize = (
-            model.tokenizer if isinstance(model, TextEmbedder) else None
-        )  # it needs no folder but that of the run
-        if splits is None:
-            splits = load_splits(config, data_root, reporter("reading images"), tokenize=tokenize)
+        if splits is None:  # its tokenizer needs no folder but that of the run
+            splits = load_splits(config, data_root, reporter("reading images"), tokenize=model.tokenize)
         config = in_steps(config, splits)
         splits = with_features(config, splits, model)
         record = run.record() or first_record(run.name, splits, "", config.recorded(), config.warnings)

@@ -24,6 +24,10 @@ def export(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    side: Annotated[
+        Literal["left", "right"] | None,
+        typer.Option(help="Of a run with a network of each side of pairs: which of them."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the exported model in the folder.")] = False,
     data_root: DataRoot = None,
     trust_code: TrustCode = False,
@@ -35,7 +39,7 @@ def export(
 
         check_folder(context, output, INSIDE)
         try:
-            made = export_run(run, to, output, force=force, data_root=data_root)
+            made = export_run(run, to, output, side=side, force=force, data_root=data_root)
         except DiffersError as error:
             echo(f"trivet: {error}", err=True)
             return 1

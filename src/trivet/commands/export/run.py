@@ -18,10 +18,12 @@ import trivet
 from trivet.commands.export.card import model_card
 from trivet.commands.export.record import ExportedModel, Form, Preparation
 from trivet.commands.export.snippets import snippet
+from trivet.commands.network_of_side import network_of_side
+from trivet.datasets.sides import positions_of_sides, sides_of
 from trivet.io.atomic_files import atomic_folder
 from trivet.io.image_file import Frame
 from trivet.io.read_embeddings import read_vectors
-from trivet.models import Embedder, ModelConfig, TextEmbedder, load_model, save
+from trivet.models import Embedder, ModelConfig, SideName, TextEmbedder, load_model, save
 from trivet.models.graphs import (
     OUTPUT,
     Feed,
@@ -37,6 +39,7 @@ from trivet.models.sentence_folder import write_sentence_folder
 from trivet.models.store import DESCRIPTION, WEIGHTS
 from trivet.models.text_folder import quiet
 from trivet.models.text_network import ARCHITECTURE, TOKENIZER
+from trivet.models.towers import SIDES
 from trivet.runtime.extras import installed, load
 from trivet.runtime.progress import announce, reporter
 from trivet.training.components import load_splits
@@ -81,7 +84,13 @@ class Sample:
 
 
 def export_run(
-    path: Path, to: Form, output: Path, *, force: bool = False, data_root: Path | None = None
+    path: Path,
+    to: Form,
+    output: Path,
+    *,
+    side: SideName | None = None,
+    force: bool = False,
+    data_root: Path | None = None,
 ) -> ExportedModel:
     """Write the model of a run as a folder of another form, with a card; returns what was written and how it differs.
 
@@ -89,6 +98,7 @@ def export_run(
     and compared with the embeddings that the run kept. Where the data cannot be read, random inputs stand for them.
 
     Args:
+        side: of a run with a network of each side, the one that is written.
         to: "onnx", "torch-export", "sentence-transformers" (of texts only) or "safetensors", a folder for `load_model`.
 
     Raises:
@@ -97,12 +107,20 @@ def export_run(
         DiffersError: if an embedding differs by more than 1e-4 of the longest; nothing is left behind.
     """
     run = RunFolder.open(path)
-    config, record, model = run.config(), run.record(), trained_model(run)
-    model.resize = getattr(config.data, "resize", None)
+    config, record, towers = run.config(), run.record(), trained_model(run)
+    if side is None and len(towers.networks) > 1:
+        raise ValueError(
+            f"the run {path} has a network of each side: say which is to be written with --side left or --side right."
+        )
+    model = network_of_side(run, towers, side, lambda: config.data.item_kind).network
+    number = 0 if side is None else SIDES.index(side)
+    settings = config.model.networks[number]
+    if len(model.input_shape) == 3:
+        model.resize = getattr(config.data, "resize", None)
     _check_form(to, model, run)
-    sample = _sample(run, model, data_root)
+    sample = _sample(run, towers, number, data_root)
     with atomic_folder(output, NAMES, mark=PREPROCESSING, what="an exported model", force=force) as folder:
-        checked, worst = _written(to, model, config.model, sample, folder)
+        checked, worst = _written(to, model, settings, sample, folder)
         if worst is not None and not worst <= TOLERANCE:
             raise DiffersError(
                 f"what is exported must embed as the run does: the largest difference is {worst:.2g}, above "
@@ -111,7 +129,7 @@ def export_run(
         preparation = preprocessing(to, model)
         described = json.dumps(preparation.as_json(unset=False), indent=2)
         (folder / PREPROCESSING).write_text(described + "\n", encoding="utf-8")
-        use = snippet(preparation, config.model.name)
+        use = snippet(preparation, settings.name)
         card = model_card(record, title=run.name, use=use, checked=checked)
         (folder / CARD).write_text(card, encoding="utf-8")
         files = {
@@ -180,24 +198,29 @@ def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, fol
     return checked, worst
 
 
-def _sample(run: RunFolder, model: Embedder, data_root: Path | None) -> Sample:
-    """Items of the main evaluation split with their embeddings, or random ones where the data cannot be read."""
-    tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+def _sample(run: RunFolder, towers: Embedder, number: int, data_root: Path | None) -> Sample:
+    """Items of the main evaluation split with their embeddings, or random ones where the data cannot be read.
+
+    Args:
+        number: of the network among those of the model of the run; items are of its side.
+    """
+    model = towers.networks[number]
     try:
-        splits = load_splits(run.config(), data_root, reporter("reading images"), tokenize=tokenize)
+        splits = load_splits(run.config(), data_root, reporter("reading images"), tokenize=towers.tokenize)
         split = next(iter(splits.evaluation), "train")
         dataset = splits.evaluation.get(split, splits.train)
-        if dataset.inputs.shape != model.input_shape:
+        if dataset.inputs.shape != towers.input_shape:
             raise ValueError(f"its inputs have the shape {dataset.inputs.shape} now")
     except (ValueError, OSError) as error:
         return _random(model, f"the data of the run cannot be read ({' '.join(str(error).split())})")
-    rows = np.unique(np.linspace(0, len(dataset) - 1, min(SAMPLE, len(dataset))).astype(np.int64))
-    some = dataset.subset(rows)
+    of_side = positions_of_sides(dataset.inputs)[number]
+    rows = of_side[np.unique(np.linspace(0, len(of_side) - 1, min(SAMPLE, len(of_side))).astype(np.int64))]
+    inputs = sides_of(dataset.subset(rows).inputs)[number]
     stored = _stored_embeddings(run, split, [dataset.ids[row] for row in rows.tolist()])
     return Sample(
-        some.inputs.batch(np.arange(len(rows))),
-        embed(model, some.inputs) if stored is None else stored,
-        [str(some.show(i)) for i in range(len(rows))] if tokenize else (),
+        inputs.batch(np.arange(len(rows))),
+        embed(model, inputs) if stored is None else stored,
+        [str(inputs.show(i)) for i in range(len(rows))] if model.tokenize else (),
         f"{len(rows)} items of {split}" + ("" if stored is not None else ", embedded anew"),
     )
 

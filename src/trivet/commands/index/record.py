@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from trivet.knn.index import IndexInfo
+from trivet.models import SideName
 from trivet.runtime.record import Record
 
 
@@ -21,6 +22,7 @@ class IndexAbout(Record):
     Attributes:
         source: the file or run that was indexed.
         run, model: the run whose model made the embeddings, and the hash of its weights.
+        side: of the items, where the run has a network of each side and one made all of them.
         text_model, text_prefix: what embeds texts, of a file or of the vectors that the run takes; and what it was
             given before each.
         texts: some of the indexed texts; a text query is answered only if these lead to their own embeddings.
@@ -32,6 +34,7 @@ class IndexAbout(Record):
     source: str
     run: str | None = None
     model: str | None = None
+    side: SideName | None = None
     text_model: str | None = None
     text_prefix: str = ""
     texts: list[TextExample] = []

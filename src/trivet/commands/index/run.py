@@ -20,6 +20,8 @@ from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
+from trivet.models import SideName
+from trivet.models.towers import SIDES
 from trivet.runtime.text import typed
 from trivet.training.run_folder import RunFolder, model_hash
 
@@ -56,9 +58,10 @@ def make_index(request: IndexOptions) -> IndexResult:
         if vectors.texts is None and text in vectors.columns:
             vectors = read_vectors(source, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty)
         sets.append(vectors)
+    side: SideName | None = None
     if not is_run_folder(source):
         if maker is not None:
-            _check_made_by(maker, source, sets[0].embeddings.shape[1])
+            side = _check_made_by(maker, source, sets[0].embeddings.shape[1])
         elif text_model is not None and _model_of(source) is not None:
             raise ValueError(
                 f"--text-model must make the embeddings from texts: the model of a run made those of {source}; name "
@@ -71,7 +74,7 @@ def make_index(request: IndexOptions) -> IndexResult:
         levels=list(sets[0].labels),
     )
     if maker is not None:
-        about.run, about.model = str(maker.path.resolve()), model_hash(maker)
+        about.run, about.model, about.side = str(maker.path.resolve()), model_hash(maker), side
     if text_model is not None:
         about.text_model = str(Path(text_model).resolve()) if Path(text_model).is_dir() else text_model
         about.text_prefix = request.text_prefix
@@ -110,18 +113,24 @@ def _splits(run: RunFolder) -> list[str]:
     return splits
 
 
-def _check_made_by(run: RunFolder, source: Path, dimension: int) -> None:
-    """ValueError unless the embeddings of a file may be those of the model of a run."""
+def _check_made_by(run: RunFolder, source: Path, dimension: int) -> SideName | None:
+    """The side of a run whose network made the embeddings of a file; ValueError if they are not those of its model."""
     if dimension != (model_dimension := run.section("model").embedding_dim):
         raise ValueError(
             f"the model of --run must have made the embeddings: that of {run.path} gives {model_dimension} dimensions, "
             f"{source} has {dimension}; name the run that trivet embed was given."
         )
-    if _model_of(source) not in (None, model_hash(run)):
+    model = _model_of(source)
+    if len(run.section("model").networks) > 1:
+        side = next((side for side in SIDES if model_hash(run, side=side) == model), None)
+        if side is not None:
+            return side
+    if model not in (None, model_hash(run)):
         raise ValueError(
             f"the model of --run must have made the embeddings: {source} was made by another than that of "
             f"{run.path}, or before it was trained anew; embed the items again with trivet embed."
         )
+    return None
 
 
 def _model_of(source: Path) -> str | None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from trivet.commands.index.record import IndexAbout, TextExample
+from trivet.commands.network_of_side import SideNetwork, network_of_query, network_of_side
+from trivet.datasets import DataConfig
 from trivet.datasets.texts import vectors_of
 from trivet.io.embedding_table import Vectors
 from trivet.knn.index import Index
-from trivet.models import TextNetworkConfig
 from trivet.models.texts import encoder_vectors
+from trivet.models.towers import SIDES
 from trivet.training.run_folder import RunFolder, trained_model
+
+Embed = Callable[[Sequence[str]], npt.NDArray[np.floating]]
 
 EXAMPLES = 8  # indexed texts that must lead to their own embeddings
 TOLERANCE = 0.1  # of the length of an embedding: the most by which their median may miss; float16 and int8 miss less
@@ -39,7 +44,8 @@ def text_embeddings(
     Raises:
         ValueError: if no way from texts is known, or it does not lead from indexed texts to their embeddings.
     """
-    vectors = _embedded([*texts, *(example.text for example in about.texts)], about, run)
+    embedders = _embedders(about, run)
+    vectors = embedders[0](texts)
     encoder = f"the text model {about.text_model}" if about.text_model else "its model"
     todo = "index with the --text-model, and --text-prefix, that made the embeddings"
     if about.text_model is None:
@@ -50,30 +56,46 @@ def text_embeddings(
             f"{vectors.shape[1]}; {todo}."
         )
     if about.texts:
-        again, rows = vectors[len(texts) :], np.array([[example.row] for example in about.texts])
-        distances = index.distances(again, rows)[:, 0]
-        missed = (
-            np.sqrt(2 * distances) if index.info.distance == "cosine" else distances / np.linalg.norm(again, axis=1)
-        )
+        missed = np.min([_missed(embed, index, about) for embed in embedders[1:] or embedders], axis=0)
         if not (median := float(np.median(missed))) <= TOLERANCE:
             raise ValueError(
                 f"a text query must be embedded as the indexed texts were: {encoder} takes these, such as "
                 f"{about.texts[0].text[:40]!r}, {median:.2f} of their length away from their embeddings; {todo}."
             )
-    return vectors[: len(texts)]
+    return vectors
 
 
-def _embedded(texts: Sequence[str], about: IndexAbout, run: RunFolder | None) -> npt.NDArray[np.floating]:
-    config = None if run is None else run.config()
-    if run is not None and config is not None:
-        if isinstance(config.model, TextNetworkConfig):
-            return trained_model(run).embed(texts)
-        if config.data.item_kind == "texts":
-            return trained_model(run).embed(vectors_of(config.data, texts))
+def _missed(embed: Embed, index: Index, about: IndexAbout) -> npt.NDArray[np.floating]:
+    """Distances `(N,)` of the examples to their embeddings in an index, in parts of their length."""
+    again, rows = embed([example.text for example in about.texts]), np.array([[each.row] for each in about.texts])
+    distances = index.distances(again, rows)[:, 0]
+    return np.sqrt(2 * distances) if index.info.distance == "cosine" else distances / np.linalg.norm(again, axis=1)
+
+
+def _embedders(about: IndexAbout, run: RunFolder | None) -> list[Embed]:
+    """Ways from texts to embeddings: that of a query, and, with a network of each side, those of indexed texts."""
+    data = None if run is None else run.config().data
+    kinds = () if data is None else data.side_kinds or (data.item_kind,)
+    if run is not None and data is not None and "texts" in kinds:
+        model = trained_model(run)
+        networks = [network_of_query(run, model, "texts", searched=about.side)]
+        if networks[0].side is not None:
+            sides = SIDES if about.side is None else (about.side,)
+            networks += [network_of_side(run, model, side, lambda: "texts") for side in sides]
+        return [partial(_embedded, network, data) for network in networks if network.kind == "texts"]
     if about.text_model is None:
         raise ValueError(
             f"a text query needs an index that knows how texts are embedded: that of {about.source} does not; index it "
             "again with --text-model, the encoder that made the vectors, or with --run if a run embedded them."
         )
-    vectors = encoder_vectors([about.text_prefix + text for text in texts], about.text_model)
-    return vectors if run is None else trained_model(run).embed(vectors)
+    encoder = about.text_model
+
+    def encoded(texts: Sequence[str]) -> npt.NDArray[np.floating]:
+        vectors = encoder_vectors([about.text_prefix + text for text in texts], encoder)
+        return vectors if run is None else trained_model(run).embed(vectors)
+
+    return [encoded]
+
+
+def _embedded(of: SideNetwork, data: DataConfig, texts: Sequence[str]) -> npt.NDArray[np.floating]:
+    return of.network.embed(vectors_of(data, texts) if of.tokenize is None else texts)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,12 @@ from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.pairs import LEVEL as PAIR
 from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table
-from trivet.datasets.table import IMAGE, TableConfig, holds_images, list_table
+from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
-from trivet.io.image_file import SUFFIXES, UNREAD, Frame, open_image
+from trivet.io.image_file import SUFFIXES, Frame, open_image
 from trivet.io.label_columns import (
-    ADDRESS,
-    FIRST,
-    NEARLY,
     is_numeric,
     is_text_name,
     label_columns,
@@ -184,7 +181,7 @@ def detect(
             f"{path}; {remedy(path)}."
         )
     rows = open_rows(path, choice=choice)
-    image = None if text is not None or vectors else _image_column(rows)
+    image = None if text is not None or vectors else image_column(rows)
     if image is not None:
         return _table(rows, image, labels, tags, skip_empty, root)
     columns = vector_columns(rows, choice.embedding)
@@ -234,7 +231,7 @@ def _folder(path: Path, labels: Sequence[str] | None, skip_empty: bool, root: Pa
 
 def _lists_images(file: Path) -> bool:
     try:
-        return _image_column(open_rows(file)) is not None
+        return image_column(open_rows(file)) is not None
     except ValueError:
         return False
 
@@ -321,7 +318,7 @@ def _texts(
     vectors = vector_columns(rows)
     column = text_column(_without(rows, vectors)) if text is None else text
     if column is None:
-        if web := _image_column(rows, web=True):
+        if web := image_column(rows, web=True):
             _levels(rows, labels, tags, web, skip_empty)
             list_table(TableConfig(path=rows.path, image=web), rows)
         if nested := nested_vectors(rows.types):
@@ -370,25 +367,6 @@ def _pairs(path: Path, sides: PairSides, skip_empty: bool) -> DetectedData:
 
 def _without(rows: DataTable, vectors: Mapping[str, VectorColumns]) -> DataTable:
     return rows.without([name for columns in vectors.values() for name in columns.names])
-
-
-def _image_column(rows: DataTable, *, web: bool = False) -> str | None:
-    """The column of images or of their paths, one with a usual name first.
-
-    Args:
-        web: of their addresses.
-    """
-    for name in sorted(rows.names, key=lambda name: IMAGE.index(name) if name in IMAGE else len(IMAGE)):
-        if holds_images(rows.types[name]) and not web:
-            return name
-        if is_text(rows.types[name]):
-            some = [value for value in next(rows.batches([name])).column(0).slice(0, FIRST).to_pylist() if value]
-            endings = [PurePosixPath(value.partition("?")[0]).suffix.lower() in SUFFIXES | UNREAD for value in some]
-            if web:
-                endings = [ADDRESS.fullmatch(value) is not None for value in some]
-            if some and sum(endings) >= NEARLY * len(some) and (web or ADDRESS.fullmatch(some[0]) is None):
-                return name
-    return None
 
 
 def _levels(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from trivet.commands.index.record import IndexAbout
 from trivet.commands.index.run import ITEMS
 from trivet.commands.index.text_queries import text_embeddings
+from trivet.commands.network_of_side import network_of_query
 from trivet.commands.search.options import SearchOptions
 from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
 from trivet.datasets import DataConfig, Dataset, load
@@ -28,7 +29,6 @@ from trivet.io.table import is_text, read_errors
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import decoded
 from trivet.knn.index import DESCRIPTION, Index, Nearest
-from trivet.models import TextEmbedder
 from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
 from trivet.training.embed_dataset import embed
@@ -109,8 +109,9 @@ class IndexFolder:
         """The items nearest to an image file, embedded by the model of the run."""
         run = self._run_for("an image")
         self._check_unchanged(run)
-        model = trained_model(run)
-        if isinstance(model, TextEmbedder):
+        of_images = network_of_query(run, trained_model(run), "images", searched=self.about.side)
+        model = of_images.network
+        if of_images.tokenize is not None:
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
         return self._answers([SearchQuery(name=str(path), kind="image")], self.index.search(embed(model, inputs), k))
@@ -247,8 +248,9 @@ class _Pictures:
         self._splits: Mapping[str, Dataset] | None = None
         self._data_root, self._folder = data_root, folder
         model = trained_model(run)
-        self._shape = model.input_shape
-        self._tokenize = model.tokenizer if isinstance(model, TextEmbedder) else None
+        shapes = [network.input_shape for network in model.networks]
+        self._shape = next((shape for shape in shapes if len(shape) == 3), shapes[0])
+        self._tokenize = model.tokenize
         self._positions: dict[tuple[str, str], int] = {}
         self.side = max(self._shape[1:], default=0)  # of vectors and texts there are no pictures
 

@@ -38,7 +38,6 @@ from trivet.config.plugins import settings_of
 from trivet.datasets import Splits
 from trivet.datasets.dataset import folds_advice
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
-from trivet.models import TextNetworkConfig
 from trivet.reports.run_record import RunRecord, SelectionCheck
 from trivet.runtime.progress import reporter, show_progress
 from trivet.runtime.safe_read import parse_toml
@@ -92,9 +91,7 @@ class Data:
     def of(self, config: RunConfig) -> Splits:
         """The data of a run."""
         config = resolved(config)
-        read = [config.data.model_dump(mode="json")]
-        read += [config.model.model_dump(mode="json")] if isinstance(config.model, TextNetworkConfig) else []
-        key = json.dumps(read, sort_keys=True)
+        key = json.dumps([config.data.model_dump(mode="json"), *config.model.tokens_key], sort_keys=True)
         if key not in self._known:
             if len(self._known) > len(self._sweep.folds):  # how items are shown varies, too
                 self._known.clear()

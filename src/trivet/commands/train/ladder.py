@@ -23,7 +23,7 @@ from trivet.datasets.dataset import LEAST_CLASSES, hold_out_fold, holds_items_ou
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
-from trivet.models import Embedder, TextNetworkConfig
+from trivet.models import Embedder
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
@@ -442,9 +442,7 @@ class Ladder:
 
     def load(self, config: RunConfig) -> Splits:
         """The data as a candidate takes them; the last are kept for the next, which mostly takes the same."""
-        model = config.model
-        tokens = [model.name, model.prefix, model.max_tokens] if isinstance(model, TextNetworkConfig) else []
-        key = json.dumps([config.data.model_dump(mode="json"), *tokens])
+        key = json.dumps([config.data.model_dump(mode="json"), *config.model.tokens_key])
         if key not in self._loaded:
             self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
         return self._loaded[key]
