@@ -460,7 +460,14 @@ def test_a_call_by_a_relation_equals_the_definition(name: str) -> None:
     assert result.by_chance is not None
     assert result.by_chance[0] == pytest.approx(fmean(chances), rel=1e-9)
     assert math.isnan(result.strangers)
-    assert math.isnan(result.spots)
+    means = [[fmean(column) for column in zip(*side, strict=True)] for side in (points[:20], points[20:])]
+    sides = [[x - m for x, m in zip(row, means[i >= 20], strict=True)] for i, row in enumerate(points)]
+    about = sides if name == "pairs" else points
+    apart = [math.dist(about[i], about[j]) for i in range(40) for j in range(i)]
+    near = fmean(distance <= 0.1 * fmean(apart) for distance in apart)
+    together = 1 + fmean(sum(rule(i, j) == 1 for j in range(40) if j != i) for i in range(40))
+    assert result.mean_distance == pytest.approx(fmean(apart), rel=1e-9)
+    assert result.spots == pytest.approx(min(40, 1 / near) * together / 40, rel=1e-9)
 
 
 def test_classes_as_a_relation_are_the_labels() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from trivet import Classes, Grades, Pairs, Relation, Tags
 from trivet.collapse import Diagnosis, SamplingStrategy, diagnose, relation_chance
 from trivet.collapse.hubs import nearest_others
 from trivet.collapse.measures import measure
+from trivet.collapse.probe import ProbeTracker
 from trivet.collapse.relation_chance import IGNORED, RIGHT, WRONG, are_positive, relation_recall_by_chance
 from trivet.collapse.spread import related_spread
 from trivet.losses import TripletLoss
@@ -77,7 +79,10 @@ def test_pairs_on_one_point_are_the_aim() -> None:
     apart = left + 0.5 * np.random.default_rng(1).normal(size=(60, 8))
     pairs = Pairs(60, 60)
     result = diagnose(np.concatenate([left, left]), pairs, np.concatenate([left, apart]))
-    assert (kinds(result), result.notes) == (["healthy"], ())
+    assert kinds(result) == ["healthy"]
+    assert result.notes == (
+        "A collapse of classes cannot be told by pairs, which name none: labels of the same items would show it.",
+    )
     # Sides that lie apart are no shape: even where no pair is found for it, no line is the reason.
     gap = np.concatenate([left, apart + 0.5])
     assert kinds(diagnose(gap, pairs, 0.9 * gap)) == ["healthy"]
@@ -87,6 +92,60 @@ def test_pairs_on_one_point_are_the_aim() -> None:
     assert kinds(diagnose(shuffled, pairs, gap))[0] == "no-better-than-chance"
     for collapsed in (np.zeros((120, 8)), np.repeat([[0.0] * 8, [1.0] * 8], 60, axis=0)):
         assert kinds(diagnose(collapsed, pairs, gap))[-1] == "network-collapse"
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_a_gap_between_the_sides_is_no_collapse_and_can_be_subtracted(distance: Literal["cosine", "euclidean"]) -> None:
+    random = np.random.default_rng(0)
+    left = random.normal(size=(80, 8))
+    known = np.concatenate([left, left + 0.3 * random.normal(size=(80, 8))])
+    pairs, far = Pairs(80, 80), 30 * np.repeat([[1.0], [-1.0]], 80, axis=0) * random.normal(size=8)
+    result = diagnose(known + far, pairs, known, distance=distance)
+    assert kinds(result)[-1] == "worse-than-reference"
+    note = next(note for note in result.notes if note.startswith("The sides lie apart"))
+    rows = known + far
+    if distance == "cosine":
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    parts = [side - side.mean(axis=0) for side in np.split(rows, 2)]
+    hits = [
+        min(range(80), key=lambda other: math.dist(query, gallery[other])) == row
+        for queries, gallery in (parts, parts[::-1])
+        for row, query in enumerate(queries)
+    ]
+    assert np.mean(hits) > 0.8
+    assert f"recall@1 is {100 * np.mean(hits):.1f} %, against {100 * result.measures.recall:.1f} %" in note
+    assert ("length 1" in note) == (distance == "cosine")
+    # Rows that were centred, as the note says, are as good again; a side of a single spot is not.
+    assert "healthy" in kinds(diagnose(np.concatenate(parts), pairs, known))
+    for spots in (far, np.where(far == far[0], far, known + far)):
+        assert kinds(diagnose(spots, pairs, known, distance=distance))[-1] == "network-collapse"
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0, 30.0])
+def test_the_probe_judges_two_sides_as_the_diagnosis_does(gap: float) -> None:
+    random = np.random.default_rng(0)
+    left = random.normal(size=(80, 8))
+    start = np.concatenate([left, left + 0.3 * random.normal(size=(80, 8))])
+    pairs, apart = Pairs(80, 80), gap * np.repeat([[1.0], [-1.0]], 80, axis=0) * random.normal(size=8)
+    noise, first = random.normal(size=start.shape), np.arange(160)[:, None] < 80
+    for rows in (
+        start,
+        start + 0.1 * noise,
+        start[[*range(80), *random.permutation(np.arange(80, 160))]],
+        1e-3 * noise,
+        np.where(first, 1e-3 * noise, start),
+        noise[:, :1] * noise[0] + 1e-3 * noise,
+    ):
+        tracker = ProbeTracker()
+        for step, embeddings in enumerate((start, rows + apart, rows + apart)):
+            tracker.measure(lambda embeddings=embeddings: (torch.from_numpy(embeddings), pairs), step)
+        diagnosis = diagnose(rows + apart, pairs, start)
+        assert tracker.last is not None
+        assert tracker.last.recall == pytest.approx(diagnosis.measures.recall)
+        assert tracker.last.centred_recall == pytest.approx(diagnosis.measures.centred_recall)
+        assert tracker.last.relative_spread == pytest.approx(diagnosis.measures.relative_spread)
+        assert tracker.last.mean_distance == pytest.approx(diagnosis.measures.mean_distance)
+        assert (tracker.collapse() is not None) == ("network-collapse" in kinds(diagnosis)), (gap, kinds(diagnosis))
 
 
 def table(relation: Relation) -> list[list[int]]:

@@ -161,7 +161,8 @@ def diagnose(
             verdicts += _displaced(measures)
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
-    notes = [] if collapsed else _shape_notes(measures, strategy, shape)
+    notes = _gap_note(measures, distance)
+    notes += [] if collapsed else _shape_notes(measures, strategy, shape)
     notes += _notes(measures, strategy, accused=bool(verdicts))
     if distance == "cosine":
         notes += [f"Norms differ much ({item.rule}); by cosine that changes nothing." for item in _exploding(measures)]
@@ -252,6 +253,7 @@ def _network(measures: Measures, strategy: SamplingStrategy | None, shape: Embed
         measures.chance,
         chance_high=measures.chance_high,
         comparisons=[comparison for comparison in measures.comparisons if comparison.level == level],
+        centred_recall=measures.centred_recall,
     )
     collapse = network_collapse(lost, shape, above=known(measures))
     if collapse is None:
@@ -424,6 +426,18 @@ def _dead(measures: Measures) -> Iterator[Verdict]:
         )
 
 
+def _gap_note(measures: Measures, distance: Metric) -> list[str]:
+    """A note where the sides lie apart, and less is found by that."""
+    centred = measures.centred_recall
+    if centred is None or centred - measures.recall < THRESHOLDS["worse"].value:
+        return []
+    how = ", of rows of length 1, and compare by Euclidean distance" if distance == "cosine" else ""
+    return [
+        f"The sides lie apart: with the mean row of each side subtracted, recall@1 is {100 * centred:.1f} %, against "
+        f"{100 * measures.recall:.1f} %. Subtract it before a search{how}."
+    ]
+
+
 def _shape_notes(measures: Measures, strategy: SamplingStrategy | None, shape: EmbeddingShape) -> list[str]:
     """Notes on a shape in which items may be hard to tell apart, although retrieval was not lost or nobody knows."""
     notes, rule = [], shape_note(shape)
@@ -472,7 +486,11 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
         need = "two classes of two items" if measures.per_class else "classes, one for each item"
         notes.append(f"The sampling strategy was not tried: a batch needs {need}.")
     tight = not accused and measures.class_spread < THRESHOLDS["tight"].value
-    if (
+    if measures.centred_recall is not None and not accused:
+        notes.append(
+            "A collapse of classes cannot be told by pairs, which name none: labels of the same items would show it."
+        )
+    elif (
         tight
         and measures.per_class is None
         and not measures.gradings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from trivet.distances import Array, as_rows
 from trivet.distances.threads import share
 from trivet.metrics.points import distances_of_pairs
+from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import report
 
 STORED = 5000  # rows up to which all distances are held at once: 100 MB
@@ -92,6 +94,32 @@ def centred(points: Tensor) -> Tensor:
     """The rows less their mean, by a row first: equal rows become exactly 0, and those of a collapse keep digits."""
     points = points - points[0]
     return points - points.mean(dim=0)
+
+
+def about_sides(points: Tensor, sides: Sequence[Integers]) -> Tensor:
+    """The rows, where there are two sides less the mean of their side: these may lie apart, which is no shape.
+
+    Args:
+        points: `(N, d)`.
+        sides: the rows of each side, or all.
+    """
+    if len(sides) < 2:
+        return points
+    about = torch.empty_like(points)
+    for rows in sides:
+        about[rows] = centred(points[rows])
+    return about
+
+
+def relative_spread(points: Tensor, shape: Tensor) -> float:
+    """Relative spread of rows `(N, d)`, in [0, 1]: the deviation from their mean over the norm; 0 if all are 0.
+
+    Args:
+        shape: the rows, or these about their sides.
+    """
+    largest = float(points.abs().max()) or 1.0  # beside which squares are numbers
+    squares = float((points / largest).square().sum())
+    return math.sqrt(min(1.0, float(centred(shape / largest).square().sum()) / squares)) if squares else 0.0
 
 
 def pair_distances(embeddings: Array) -> Tensor:

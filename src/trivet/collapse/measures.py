@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.collapse.distances import centred, extent, pair_distances
+from trivet.collapse.distances import about_sides, centred, extent, pair_distances, relative_spread
 from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
 from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
 from trivet.collapse.relation_chance import are_positive, relation_recall_by_chance, sides_of
@@ -98,7 +98,7 @@ class Measures:
 
     Attributes:
         norm: root mean square norm of the rows.
-        norm_tail: largest norm over the median of those that are not 0; 1 for unit rows.
+        norm_tail: largest norm over the median of those that are not 0, of two sides the larger; 1 for unit rows.
         diameter, mean_distance, median_distance: of all pairs, see `extent`. As for the shape, rows of two sides are
             taken less the mean of their side.
         relative_spread: root mean square distance over sqrt(2) times `norm`: 1 where the mean row is 0, 0 where all
@@ -113,6 +113,7 @@ class Measures:
             together.
         recall, chance: recall@1, and what a constant embedding scores.
         chance_high: up to where recall@1 comes by chance, see `recall_by_chance`; None where `recall` is far above.
+        centred_recall: of two sides, recall@1 with each less its mean row; None of other labels.
         comparisons: recall@1 beside each reference, at the level of the labels and at each finer one.
         lost: classes that lost 20 points of recall@1 or more against the first reference, one of a hundred by chance.
         rankings: MAP@R of 1,000 items beside each reference, at the same levels.
@@ -175,6 +176,7 @@ class Measures:
     recall: float
     chance: float
     chance_high: float | None
+    centred_recall: float | None = None
     comparisons: tuple[Comparison, ...]
     lost: tuple[ClassLoss, ...] = ()
     rankings: tuple[Comparison, ...]
@@ -239,7 +241,7 @@ def measure(
         )
     points = as_points(raw, distance=distance)
     sides = sides_of(relation)
-    shape = _about_sides(points, sides)
+    shape = about_sides(points, sides)
     values = singular_values(shape)
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
@@ -281,11 +283,11 @@ def measure(
         items=len(raw),
         dimension=raw.shape[1],
         norm=norm,
-        norm_tail=_tail(norms),
+        norm_tail=max(_tail(norms[rows]) for rows in sides),
         diameter=lengths.diameter,
         mean_distance=lengths.mean,
         median_distance=lengths.median,
-        relative_spread=_relative_spread(points, shape),
+        relative_spread=relative_spread(points, shape),
         precision=_precision(embeddings),
         rounding_loss=_rounding_loss(embeddings, points, relation, queries, seed, distance),
         effective_rank=rank_of(values),
@@ -296,6 +298,7 @@ def measure(
         recall=recall,
         chance=chance,
         chance_high=_chance_high(points, relation, queries, recall, chance, seed),
+        centred_recall=retrieved_by(shape, QUERIES, "recall@1")[level].mean()["recall@1"] if len(sides) > 1 else None,
         comparisons=_compared(retrievals, reference_retrieved, trained_levels, "recall@1"),
         rankings=_compared(ranked, reference_ranked, trained_levels, "map@r"),
         gradings=_compared(ranked, reference_ranked, trained_levels, "ndcg@10") if graded else (),
@@ -394,11 +397,11 @@ def _of_relation(
 
 def _against(known: Tensor, points: Tensor, shape: Tensor, sides: list[Integers]) -> dict[str, Any]:
     """The shape of an embedding beside that of a reference, by the names of the fields of `Measures`."""
-    shape_before = _about_sides(known, sides)
-    before, spread_before = extent(shape_before).mean, _relative_spread(known, shape_before)
+    shape_before = about_sides(known, sides)
+    before, spread_before = extent(shape_before).mean, relative_spread(known, shape_before)
     return {
         "reference_shrinkage": extent(shape).mean / before if before and _comparable(points, known) else None,
-        "reference_spread": _relative_spread(points, shape) / spread_before if spread_before else None,
+        "reference_spread": relative_spread(points, shape) / spread_before if spread_before else None,
     }
 
 
@@ -460,7 +463,7 @@ def _rounding_loss(
 ) -> float:
     """See `Measures`."""
     kind = torch.float64 if _precision(embeddings) < torch.finfo(torch.float32).eps else torch.float32
-    if _relative_spread(points, points) ** 2 > DIGITS * torch.finfo(kind).eps:
+    if relative_spread(points, points) ** 2 > DIGITS * torch.finfo(kind).eps:
         return 0.0
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
     entries = torch.argsort(order)[torch.arange(len(points)) if rows is None else torch.from_numpy(rows)]
@@ -646,27 +649,6 @@ def _comparable(points: Tensor, known: Tensor) -> bool:
     """Return whether lengths in both mean the same: one width, and both of unit rows or neither."""
     unit = [bool(((torch.linalg.vector_norm(rows, dim=1) - 1).abs() < UNIT).all()) for rows in (points, known)]
     return points.shape[1] == known.shape[1] and unit[0] == unit[1]
-
-
-def _about_sides(points: Tensor, sides: list[Integers]) -> Tensor:
-    """The rows, where there are two sides less the mean of their own: these may lie apart, which is no shape."""
-    if len(sides) == 1:
-        return points
-    about = torch.empty_like(points)
-    for rows in sides:
-        about[rows] = centred(points[rows])
-    return about
-
-
-def _relative_spread(points: Tensor, shape: Tensor) -> float:
-    """Relative spread of rows, in [0, 1]; 0 if all are 0.
-
-    Args:
-        shape: the rows, or these about their sides.
-    """
-    largest = float(points.abs().max()) or 1.0  # beside which squares are numbers
-    squares = float((points / largest).square().sum())
-    return math.sqrt(min(1.0, float(centred(shape / largest).square().sum()) / squares)) if squares else 0.0
 
 
 def _reference(reference: Array, count: int, distance: Metric) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.batch_measures import pair_codes
-from trivet.collapse.distances import centred
+from trivet.collapse.distances import about_sides, centred, relative_spread
 from trivet.collapse.measures import WIDE_SPOT, occupied_spots
 from trivet.collapse.relation_chance import recall_by_permutations, sides_of
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
@@ -49,7 +49,13 @@ CHOOSING = 0.95  # confidence of the intervals by which two results are compared
 LEVELS = "the labels", "the finer classes"  # in a sentence
 FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
-SHAPE = ("mean_distance", "first_axis", "spots", "precision")  # the numbers of a result that no series has
+SHAPE = (
+    "mean_distance",
+    "first_axis",
+    "spots",
+    "precision",
+    "centred_recall",
+)  # the numbers of a result that no series has
 
 
 class ItemScores(NamedTuple):
@@ -68,11 +74,13 @@ class ProbeResult:
     step: int  # optimiser steps done
     recall: float  # recall@1 at the level of the labels, in [0, 1], each item against all others
     fine_recall: float  # the same at the finer level; NaN without one
+    # The shape of two sides is that of the items less the mean of their side, as in `Measures`.
     relative_spread: float  # deviation from the centre over the norm, in [0, 1]
     mean_distance: float  # of all pairs
     first_axis: float  # share of the variance along one line, in [0, 1]
     spots: float  # occupied ones, counted widely, over the effective number of classes
     precision: float  # eps of the dtype that the embedding came in
+    centred_recall: float  # of two sides, recall@1 with each less its mean; NaN of other labels
     within_between: float  # mean distance of pairs of one class over that of pairs of two; 1 where all distances are 0
     strangers: float  # share of items with at most one of their ten nearest of their class and six or more of one other
     scores: tuple[ItemScores, ...]  # of the items, at each level
@@ -126,6 +134,12 @@ class ProbeLevel(NamedTuple):
     def checksum(self) -> int:
         """A checksum of the relation; 0 of classes, which their groups tell."""
         return 0 if self.codes is None else signature_of(self.codes)
+
+    @property
+    def share(self) -> float:
+        """The chance that an item and another, or itself, belong together: 1 over the effective number of classes."""
+        positives = self.positive.sum() + (0 if self.codes is None else len(self.positive))
+        return float(positives) / self.positive.numel()
 
     @classmethod
     def of_labels(cls, labels: Labels | Integers, count: int) -> ProbeLevel:
@@ -192,41 +206,51 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
     points, kind = tensor.double(), tensor.dtype
     if not bool(points.isfinite().all()):
         points = torch.zeros_like(points)
-    rows = centred(points)
-    squares = rows.square().sum(dim=1)
-    squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
-    squared.fill_diagonal_(torch.inf)
-    ordered = squared.sort(dim=1)
     known = [level if isinstance(level, ProbeLevel) else ProbeLevel.of_labels(level, len(points)) for level in levels]
+    first, squared = known[0], _squared_distances(points)
+    ordered = squared.sort(dim=1)
     scores = tuple(level.scores(squared, *ordered) for level in known)
     recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
-    total = points.square().sum()
-    distances, first = squared.sqrt(), known[0]
-    others = ~torch.eye(len(points), dtype=torch.bool)
+    distances, others = squared.sqrt(), ~torch.eye(len(points), dtype=torch.bool)
     within = distances[first.positive & others].mean()
     between = distances[first.negative].mean()
-    values = singular_values(points)
+    shape, centred_recall = points, math.nan
+    if len(first.sides) > 1:
+        shape = about_sides(points, first.sides)
+        apart = _squared_distances(shape)
+        centred_recall = float(first.scores(apart, *apart.sort(dim=1)).hits.mean())
+        distances = apart.sqrt()
+        for side in first.sides:  # whose items are not compared with each other
+            squared[np.ix_(side, side)] = torch.inf
+    values = singular_values(shape)
     around = squared.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
-    spots = strangers = math.nan  # a relation has no number of classes, and no other class
+    strangers = math.nan  # of a relation there is no other class
     if first.codes is None:
-        sizes = np.bincount(first.groups) / len(points)
-        spots = occupied_spots(points, within=WIDE_SPOT) * float((sizes**2).sum())
         strangers = stranger_share(first.groups[around], first.groups, same=SAME_CLASS, other=OTHER)
     return ProbeResult(
         step=step,
         recall=recall,
         fine_recall=fine_recall,
-        relative_spread=float((squares.sum() / total).clamp(0, 1).sqrt()) if total > 0 else 0.0,
+        relative_spread=relative_spread(points, shape),
         mean_distance=float(distances[others].mean()),
         first_axis=float(values[0] ** 2 / (values**2).sum()) if values.any() else 0.0,
-        spots=spots,
+        spots=occupied_spots(shape, within=WIDE_SPOT) * first.share,
         precision=torch.finfo(kind).eps,
+        centred_recall=centred_recall,
         within_between=float(within / between) if between > 0 else 1.0,
         strangers=strangers,
         scores=scores,
         nearest=squared.argmin(dim=1).numpy(),
         by_chance=first.by_chance(recall, around),
     )
+
+
+def _squared_distances(points: Tensor) -> Tensor:
+    """Squared distances `(M, M)` of all items, infinite to itself."""
+    rows = centred(points)
+    squares = rows.square().sum(dim=1)
+    squared = torch.addmm(squares, rows, rows.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
+    return squared.fill_diagonal_(torch.inf)
 
 
 def _is_far_above(recall: float, chance: float) -> bool:
@@ -493,7 +517,13 @@ class ProbeTracker:
             return None
         comparison = self._compared_with(result, start, 0)
         high = self._chance_high(result)
-        lost = retrieval_lost(result.recall, self.chance, chance_high=high, comparisons=[comparison])
+        lost = retrieval_lost(
+            result.recall,
+            self.chance,
+            chance_high=high,
+            comparisons=[comparison],
+            centred_recall=None if math.isnan(result.centred_recall) else result.centred_recall,
+        )
         verdict = network_collapse(lost, result.shape(start), above=above_chance(result.recall, high))
         return None if verdict is None else verdict[1]
 

@@ -50,7 +50,12 @@ def by_chance(recall: float, chance: float, chance_high: float | None) -> bool:
 
 
 def retrieval_lost(
-    recall: float, chance: float, *, chance_high: float | None, comparisons: Sequence[Comparison]
+    recall: float,
+    chance: float,
+    *,
+    chance_high: float | None,
+    comparisons: Sequence[Comparison],
+    centred_recall: float | None = None,
 ) -> str | None:
     """Judge whether items are no longer found: the comparison that says so, in words with its numbers, else None.
 
@@ -62,14 +67,19 @@ def retrieval_lost(
         recall, chance: recall@1, and that of items that are all equal, in [0, 1].
         chance_high: up to where recall@1 comes by chance; None where `recall` is far above.
         comparisons: recall@1 beside each reference, at the level of the labels.
+        centred_recall: of two sides, recall@1 with each less its mean row: what that brings back was lost to the gap
+            between the sides, and the items can still be told apart.
     """
+    most = 0.0 if centred_recall is None else centred_recall
     if not comparisons:
-        if by_chance(recall, chance, chance_high):
+        if by_chance(max(recall, most), chance, chance_high):
             return f"recall@1 is {100 * recall:.1f} %, what chance gives"
         return None
     able = [item for item in comparisons if chance_high is None or item.reference_score > chance_high]
     share = THRESHOLDS["halfway"].value
-    lost = [item for item in able if item.worse and item.score - chance < share * (item.reference_score - chance)]
+    lost = [
+        item for item in able if item.worse and max(item.score, most) - chance < share * (item.reference_score - chance)
+    ]
     if not able or len(lost) < len(able):
         return None
     first = lost[0]

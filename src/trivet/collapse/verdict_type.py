@@ -25,6 +25,7 @@ Severity = Literal["full", "partial"]
 _NAMES = {
     "recall": "recall@1",
     "chance": "recall@1 by chance",
+    "centred_recall": "recall@1, sides centred",
     "recall_of_lost": "recall@1 of the classes that lost",
     "reference_recall_of_lost": "recall@1 of these in the reference",
     "map_at_r": "map@r",

@@ -96,6 +96,7 @@ class DiagnosisMeasures(Record):
     recall: Number | None = None
     chance: Number | None = None
     chance_high: Number | None = None
+    centred_recall: Number | None = None
     copies: Number | None = None
     class_spread: Number | None = None
     modes: Number | None = None

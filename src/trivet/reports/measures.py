@@ -99,6 +99,7 @@ DIAGNOSIS = {
     "recall": Measure("recall@1", "items whose nearest other item is of their class", better="more"),
     "chance": Measure("recall@1 by chance", "if all items were at one point"),
     "chance_high": Measure("the same at most", "in 99 % of the permutations of the labels"),
+    "centred_recall": Measure("recall@1, sides centred", "with the mean row of each side subtracted"),
     "map_at_r": Measure("MAP@R", "how far the items of a class stand before all others, of 1,000 items"),
     "reference_map_at_r": Measure("MAP@R of the reference", "the same there"),
     "recall_of_lost": Measure("recall@1 of the classes that lost"),

@@ -140,6 +140,7 @@ _DIAGNOSED = (
     "retention",
     "recall",
     "chance",
+    "centred_recall",
     "strangers",
     "norm",
     "reference_shrinkage",
