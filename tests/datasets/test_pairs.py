@@ -11,7 +11,8 @@ import torch
 
 from trivet.datasets import DataConfig, Dataset, Splits, load, load_file
 from trivet.datasets.config import with_validation_fold
-from trivet.datasets.pairs import JudgedPairs
+from trivet.datasets.judged_pairs import JudgedPairs, pair_cells, pairs_of_cells
+from trivet.datasets.tags import column_relations
 from trivet.metrics import retrieve_levels
 
 
@@ -220,3 +221,23 @@ def test_vectors_that_do_not_fit(tmp_path: Path, change: dict[str, object], mess
     settings = {**vector_files(tmp_path, (3, 2)), **change}
     with pytest.raises(ValueError, match=message):
         loaded(**{key: value for key, value in settings.items() if value is not None})
+
+
+def test_cells_of_a_file_hold_the_relation_of_its_items() -> None:
+    judged = np.array([[0, 0], [0, 2], [1, 1], [2, 2], [3, 0], [3, 4]])
+    grades = np.array([1.0, 2.0, 1.0, 0.0, 3.5, 1.0])
+    relation = JudgedPairs(4, 6, judged, grades, relevant=1.0, equal=np.array([[1, 5], [2, 0]]))
+    cells = np.array(pair_cells(relation, relation.items.numpy()))
+    assert cells.tolist()[:4] == ["left;0;2:2", "left;1;=5", "left;=0", "left;0:3.5;4"]
+    order = np.random.default_rng(0).permutation(len(cells))
+    for rows in (order, order[order != 2], order[[0, 3, 5, 6, 7]]):
+        read = column_relations(cells[rows], match="pairs")[0][0]
+        known = relation[rows]
+        for mine, its in zip(
+            read.compared(read.items, read.items), known.compared(known.items, known.items), strict=True
+        ):
+            assert torch.equal(mine, its)
+        assert torch.equal(read.relevance(read.items, read.items), known.relevance(known.items, known.items))
+    for wrong in (["query;1"], ["left;x", "right;1"], ["right"], ["left;0", "right;0;1"]):
+        with pytest.raises(ValueError, match="cells of pairs must be sides and numbers"):
+            pairs_of_cells(wrong)

@@ -10,7 +10,7 @@ import torch
 
 import trivet
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.datasets.pairs import JudgedPairs
+from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.training.components import first_task, load_splits
 from trivet.training.config import RunConfig
 from trivet.training.loop import fit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trivet.collapse.advice import chance_advice, class_advice, network_advice, noise_advice
@@ -161,12 +161,16 @@ def diagnose(
             verdicts += _displaced(measures)
     verdicts += _dead(measures)
     collapsed = any(verdict.kind == "network-collapse" for verdict in verdicts)
-    notes = _gap_note(measures, distance)
-    notes += [] if collapsed else _shape_notes(measures, strategy, shape)
+    notes = [] if collapsed else _shape_notes(measures, strategy, shape)
     notes += _notes(measures, strategy, accused=bool(verdicts))
     if distance == "cosine":
         notes += [f"Norms differ much ({item.rule}); by cosine that changes nothing." for item in _exploding(measures)]
     result = _result(measures, level, collapsed=bool(verdicts), trained=strategy is not None)
+    gap = _gap(measures, distance)
+    if gap is not None and result and not verdicts:
+        result = [replace(verdict, cause=gap[0], changes=(gap[1], *verdict.changes[:2])) for verdict in result]
+    elif gap is not None:
+        notes = [" ".join(gap), *notes]
     verdicts = [*result, *verdicts] or [healthy_verdict(measures)]
     return Diagnosis(verdicts=tuple(verdicts), measures=measures, notes=tuple(notes))
 
@@ -426,16 +430,17 @@ def _dead(measures: Measures) -> Iterator[Verdict]:
         )
 
 
-def _gap_note(measures: Measures, distance: Metric) -> list[str]:
-    """A note where the sides lie apart, and less is found by that."""
+def _gap(measures: Measures, distance: Metric) -> tuple[str, str] | None:
+    """That the sides lie apart, and what to do, where recall@1 is higher without that; else None."""
     centred = measures.centred_recall
     if centred is None or centred - measures.recall < THRESHOLDS["worse"].value:
-        return []
+        return None
     how = ", of rows of length 1, and compare by Euclidean distance" if distance == "cosine" else ""
-    return [
+    return (
         f"The sides lie apart: with the mean row of each side subtracted, recall@1 is {100 * centred:.1f} %, against "
-        f"{100 * measures.recall:.1f} %. Subtract it before a search{how}."
-    ]
+        f"{100 * measures.recall:.1f} %.",
+        f"Subtract the mean row of each side before a search{how}.",
+    )
 
 
 def _shape_notes(measures: Measures, strategy: SamplingStrategy | None, shape: EmbeddingShape) -> list[str]:

@@ -217,9 +217,9 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
     shape, centred_recall = points, math.nan
     if len(first.sides) > 1:
         shape = about_sides(points, first.sides)
-        apart = _squared_distances(shape)
-        centred_recall = float(first.scores(apart, *apart.sort(dim=1)).hits.mean())
-        distances = apart.sqrt()
+        centred_squared = _squared_distances(shape)
+        centred_recall = float(first.scores(centred_squared, *centred_squared.sort(dim=1)).hits.mean())
+        distances = centred_squared.sqrt()
         for side in first.sides:  # whose items are not compared with each other
             squared[np.ix_(side, side)] = torch.inf
     values = singular_values(shape)

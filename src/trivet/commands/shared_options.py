@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from trivet.io.atomic_files import recover
-from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs
+from trivet.io.overwrite_guard import RUN_NAMES, Output, OutputFolder, Recognised, check_outputs, is_run_folder
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.safe_read import check_regular
 
@@ -195,6 +195,92 @@ class TagOptions:
     def tags(self) -> TagCells | None:
         """The answer to what cells of several labels are; None without one."""
         return tag_cells(self.separator, self.match)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemOptions(VectorOptions, TagOptions):
+    """Options of commands that read embeddings, or make those of the items of a file by encoders."""
+
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Embed the texts of this file, such as a .csv with their labels, by encoders: folders of "
+            "sentence-transformers, transformers or Trivet. With --pairs a table of pairs; or a folder of BEIR.",
+            callback=exists,
+        ),
+    ] = None
+    text: Annotated[str | None, typer.Option(help="With --texts: the column that holds the texts. Default: text.")] = (
+        None
+    )
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            help="Embed the images of this folder, one folder for each class, by encoders: folders of timm or Trivet, "
+            "or files of weights.",
+            callback=exists,
+        ),
+    ] = None
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="With --images: the network of files of weights, timm:NAME or torchvision:NAME. Default: that of timm "
+            "which a file is called like."
+        ),
+    ] = None
+    pairs: PairRows = False
+    left: Left = None
+    right: Right = None
+    left_vectors: Annotated[
+        list[Path] | None,
+        typer.Option(
+            callback=exists,
+            help="Vectors of the left side of pairs, as of trivet embed; its column holds their ids. May be repeated.",
+        ),
+    ] = None
+    right_vectors: Annotated[
+        list[Path] | None,
+        typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise, one for each left one."),
+    ] = None
+    relevant: Annotated[
+        float | None,
+        typer.Option(help="The least score of a pair that belongs together. Default: 1, of whole numbers."),
+    ] = None
+    skip_empty: SkipEmpty = False
+
+    def is_run(self, path: Path) -> bool:
+        """Return whether a path is a run, which it is not where it embeds items."""
+        return self.texts is None and self.images is None and is_run_folder(path)
+
+    def check(self, paths: Sequence[Path]) -> None:
+        """ValueError if options do not go together.
+
+        Args:
+            paths: the arguments.
+        """
+        if self.texts is not None and self.images is not None:
+            raise ValueError("--texts and --images are two kinds of items: got both; leave one out.")
+        if self.text is not None and self.texts is None:
+            raise ValueError("--text names a column of a file of texts: give the file with --texts.")
+        if self.network is not None and self.images is None:
+            raise ValueError("--network is of files of weights that embed images: give these with --images.")
+        left, right = (len(files or ()) for files in (self.left_vectors, self.right_vectors))
+        if left != right:
+            raise ValueError(
+                f"--left-vectors and --right-vectors go together: got {left} and {right}; give one of each."
+            )
+        if left and (len(paths) != 1 or self.texts is not None or self.images is not None):
+            raise ValueError(
+                "--left-vectors and --right-vectors are of the pairs of a table: name the table as the only argument, "
+                "without --texts or --images."
+            )
+        of_pairs = self.pairs or any(value is not None for value in (self.left, self.right, self.relevant))
+        if of_pairs and not left and self.texts is None:
+            raise ValueError(
+                "--pairs says that the rows of a table are pairs: give the table with --texts FILE to embed it, or as "
+                "the argument beside --left-vectors and --right-vectors."
+            )
+        if self.text is not None and of_pairs:
+            raise ValueError("--text is for single texts: name the sides of pairs with --left and --right.")
 
 
 def pair_sides(pairs: bool, *options: Any) -> PairSides | None:

@@ -15,7 +15,7 @@ from trivet.config.base import nearest
 from trivet.datasets.preview import Preview
 from trivet.io.parquet_files import level_line
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
-from trivet.io.tag_cells import TagMatch
+from trivet.io.tag_cells import PAIRS, TagMatch
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.mining import Relation
 from trivet.runtime.arrays import Integers
@@ -169,7 +169,8 @@ class Dataset:
     @property
     def level_lines(self) -> list[str]:
         """The label levels, as a file of embeddings says what they are."""
-        return [level_line(level, self.tag_matches.get(level)) for level in self.labels]
+        rules = {**self.tag_matches, **dict.fromkeys(self.numbers, PAIRS)}
+        return [level_line(level, rules.get(level)) for level in self.labels]
 
     @property
     def tag_matches(self) -> dict[str, TagMatch]:

@@ -9,28 +9,26 @@ from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from pydantic import Field, model_validator
-from scipy import sparse
-from scipy.sparse import csgraph
-from torch import Tensor
 
+from trivet.config.base import nearest
 from trivet.datasets.config import DataConfig, DatasetEntry, ItemKind
 from trivet.datasets.dataset import Dataset, Inputs, Splits
 from trivet.datasets.image_decoding import Progress
+from trivet.datasets.judged_pairs import JudgedPairs, pair_cells
 from trivet.datasets.sides import SidedInputs
 from trivet.datasets.splitting import TRAIN
 from trivet.datasets.texts import TextInputs, ngrams_of_training, with_inputs, with_ngrams
 from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
+from trivet.io.embedding_table import Vectors
 from trivet.io.pair_table import PairSide, PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.read_embeddings import TEXT, read_vectors
+from trivet.io.tag_cells import PAIRS
 from trivet.io.vector_choice import VectorChoice
-from trivet.mining.pairs import Pairs
-from trivet.mining.relations import signature_of
 from trivet.models import Tokenize
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
 
 LEVEL = "pair"
@@ -103,60 +101,6 @@ class PairsConfig(DataConfig):
     def text_column(self) -> str:
         """The column of the contents of both sides."""
         return TEXT
-
-
-class JudgedPairs(Pairs):
-    """Pairs of a table, with their grades of relevance and the negatives that it lists.
-
-    Args:
-        left, right: how many contents each side has.
-        judged: `(P, 2)` positions of both.
-        grades: `(P,)` how much each belongs together.
-        relevant: the least grade of those that do.
-        equal: `(E, 2)` positions of contents that are the same on both sides: they are no negatives of each other.
-
-    Attributes:
-        pairs: `(P', 2)` the numbers of those that belong together.
-        negatives: `(P - P', 2)` those of the others.
-        groups: `(left + right,)` the number of the group of each content; a group is connected by pairs.
-    """
-
-    def __init__(
-        self, left: int, right: int, judged: Integers, grades: Floats, *, relevant: float, equal: Integers
-    ) -> None:
-        positive, shift = grades >= relevant, np.array([0, left])
-        super().__init__(left, right, judged[positive], aligned=False)
-        numbers, equal = judged + shift, equal + shift
-        self.pairs, self.negatives = numbers[positive], numbers[~positive]
-        count = left + right
-        self.groups: Integers = csgraph.connected_components(
-            _symmetric(np.concatenate([self.pairs, equal]), count), directed=False
-        )[1].astype(np.int64)
-        self._grades = self._equal = None
-        if len(np.unique(grades[positive])) > 1:
-            self._grades = _symmetric(self.pairs, count, grades[positive])
-        if len(equal):
-            self._equal, self._groups = _symmetric(equal, count), None
-        self.signature ^= signature_of(numbers, grades)
-
-    def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        positive, neutral = super().compared(anchors, others)
-        return positive, neutral if self._equal is None else neutral | (_rows(self._equal, anchors, others) > 0)
-
-    def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
-        """The grades `(B, M)` float64 of the pairs that belong together, 0 of others; 1 where all are alike."""
-        return super().relevance(anchors, others) if self._grades is None else _rows(self._grades, anchors, others)
-
-
-def _symmetric(pairs: Integers, count: int, values: Floats | None = None) -> sparse.csr_array:
-    """The matrix `(count, count)` with values, or 1, at pairs of numbers and at their mirror images."""
-    values = np.ones(len(pairs)) if values is None else values
-    half = sparse.csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(count, count))
-    return half + half.T
-
-
-def _rows(matrix: sparse.csr_array, anchors: Tensor, others: Tensor) -> Tensor:
-    return torch.from_numpy(matrix[anchors.cpu().numpy()][:, others.cpu().numpy()].toarray()).to(anchors.device)
 
 
 def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress | None) -> Splits:
@@ -260,16 +204,84 @@ def _texts_of_side(
     return lambda rows: TextInputs(contents, numbered, rows, unread.rows)
 
 
+def pair_items(config: PairsConfig, split: str | None = None) -> Vectors:
+    """The contents of both sides of a table, the left ones first, without vectors, and with the cells of their pairs.
+
+    Of the left side those that something belongs to; of the right one all that may be found.
+
+    Args:
+        split: the pairs of which split of the table; all, if not given.
+
+    Raises:
+        ValueError: as `load_pairs`, or if there is no such split.
+    """
+    table = read_pair_table(config)
+    relation = judged_pairs(table, config)
+    left = relation.first_of_right
+    judged, gallery = table.pairs, np.arange(left, len(relation.groups))
+    if split is not None:
+        if table.splits is None:
+            raise ValueError(f"--split chooses rows of a table: {config.path} has no column split; leave it out.")
+        if split not in (names := sorted({*table.splits.tolist()})):
+            raise ValueError(
+                f"some pairs of {config.path} must be of the split {split!r}: none is; {nearest(split, names)}"
+            )
+        judged = judged[table.splits == split]
+        gallery = gallery if table.collection else np.unique(judged[:, 1]) + left
+    queries = np.intersect1d(judged[:, 0], relation.pairs[:, 0])
+    numbers = np.concatenate([queries, gallery])
+    ids, contents = _side_ids(table), [*table.left.contents, *table.right.contents]
+    return Vectors(
+        name=config.path.name,
+        embeddings=np.empty((len(numbers), 0), np.float32),
+        labels={LEVEL: np.array(pair_cells(relation, numbers))},
+        ids=np.array(ids)[numbers],
+        splits=None,
+        cameras=None,
+        protocol=None,
+        rows=np.arange(len(numbers)),
+        columns=(table.left.name, table.right.name),
+        texts=[contents[number] for number in numbers.tolist()],
+        notes=table.notes,
+        tags={LEVEL: PAIRS},
+    )
+
+
+def paired_vectors(config: PairsConfig, items: Vectors) -> Vectors:
+    """The items of `pair_items` with the vectors of both sides, from the files of the settings.
+
+    Raises:
+        ValueError: if a content has no vector, or those of both sides differ in length.
+    """
+    assert config.left_vectors is not None
+    assert config.right_vectors is not None
+    table = read_pair_table(config)
+    left, right = (
+        _vectors_of(table.left, config.left_vectors, config),
+        _vectors_of(table.right, config.right_vectors, config),
+    )
+    if left.shape[1] != right.shape[1]:
+        raise ValueError(
+            f"vectors of both sides must have one length to be compared: got {left.shape[1]} in {config.left_vectors} "
+            f"and {right.shape[1]} in {config.right_vectors}; give those of one space, such as what a run that was "
+            "trained on both makes of each (trivet embed RUN FILE)."
+        )
+    rows = {id: row for row, id in enumerate(_side_ids(table))}
+    positions = np.array([rows[id] for id in items.names()])
+    return replace(items, embeddings=np.concatenate([left, right])[positions])
+
+
 def _vectors_of(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:
     """The vectors `(C, d)` of the contents of a side, by their ids."""
     known = read_vectors(path, levels=())
     rows = {id: row for row, id in enumerate(known.names())}
-    if lacking := [content for content in side.contents if content not in rows]:
+    wanted = side.ids if is_beir(config.path) else side.contents
+    if lacking := [content for content in wanted if content not in rows]:
         raise ValueError(
-            f"each {side.name!r} of {config.path} must be an id in {path}: {len(lacking)} of {len(side.contents)} are "
+            f"each {side.name!r} of {config.path} must be an id in {path}: {len(lacking)} of {len(wanted)} are "
             f"not, first {lacking[0][:60]!r}; embed these too, or correct the ids."
         )
-    positions = np.array([rows[content] for content in side.contents])
+    positions = np.array([rows[content] for content in wanted])
     vectors = np.asarray(known.embeddings[positions], np.float32)
     check_finite(vectors, positions, path)
     return vectors
@@ -363,12 +375,7 @@ def judged_pairs(table: PairTable, config: PairsConfig) -> JudgedPairs:
 
 def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dataset:
     """Every content of both sides as an item, whose class is its group."""
-    ids = (*table.left.ids, *table.right.ids)
-    if len(set(ids)) < len(ids):
-        ids = (
-            *(f"{table.left.name}-{id}" for id in table.left.ids),
-            *(f"{table.right.name}-{id}" for id in table.right.ids),
-        )
+    ids = _side_ids(table)
     _, first = np.unique(relation.groups, return_index=True)
     count = len(ids)
     side = (table.left.name,) * len(table.left.ids) + (table.right.name,) * len(table.right.ids)
@@ -384,16 +391,25 @@ def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dat
     )
 
 
+def _side_ids(table: PairTable) -> tuple[str, ...]:
+    """Different ids of the contents of both sides."""
+    ids = (*table.left.ids, *table.right.ids)
+    if len(set(ids)) == len(ids):
+        return ids
+    return tuple(f"{side.name}-{id}" for side in (table.left, table.right) for id in side.ids)
+
+
 def _least_relevant(table: PairTable, relevant: float | None) -> float:
     """The least score of what belongs together; ValueError that asks for it where scores are no whole numbers."""
     if relevant is not None:
         return relevant
     fractional = table.grades[table.grades != np.floor(table.grades)]
     if len(fractional):
+        least = float(np.quantile(table.grades, 0.75))
         raise ValueError(
             f"the least score of a pair that belongs together must be known: {table.path} has scores from "
             f"{table.grades.min():g} to {table.grades.max():g}; set data.relevant, such as "
-            f"--set data.relevant={float(np.quantile(table.grades, 0.75)):g}."
+            f"--set data.relevant={least:g}, or beside vectors and encoders --relevant {least:g}."
         )
     return 1.0
 

@@ -30,7 +30,7 @@ from trivet.io.label_columns import (
 )
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.table import LONGEST, ColumnValues, DataTable, listed
-from trivet.io.tag_cells import TagMatch
+from trivet.io.tag_cells import CellRule
 from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.arrays import Integers
 
@@ -56,7 +56,7 @@ class Vectors:
         passed_over: columns that were not taken for label levels -> why, as in "it holds dates".
         notes: what is odd about the levels that were named, in sentences.
         others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
-        tags: the levels of tags -> which items belong together, see `trivet.Tags`.
+        tags: the levels of tags or pairs -> which items belong together, see `trivet.Tags`.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Vectors:
     passed_over: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    tags: Mapping[str, TagMatch] = field(default_factory=dict)
+    tags: Mapping[str, CellRule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2

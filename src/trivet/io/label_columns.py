@@ -201,7 +201,7 @@ def label_columns(source: DataTable) -> tuple[dict[str, ColumnValues], dict[str,
                 others[name] = f"{name} holds {column}"
         elif is_list(source.types[name]) and column.missing.any():
             others[name] = f"{name} holds lists, some of them empty"
-        elif nearly_distinct(column):
+        elif nearly_distinct(column) and not source.tags.get(name):
             others[name] = f"nearly every row has its own {name}"
         elif column.plain:
             several = None if source.levels or name in source.tags else several_labels(different(column))

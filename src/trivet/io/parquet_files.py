@@ -14,7 +14,7 @@ import pyarrow.parquet
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import EMBEDDED
 from trivet.io.table import BATCH, DataTable, arrow_column, check_columns, is_text, read_errors
-from trivet.io.tag_cells import TagMatch, tag_match
+from trivet.io.tag_cells import PAIRS, CellRule, tag_match
 from trivet.io.vector_columns import EMBEDDING
 from trivet.runtime.safe_read import check_expanded
 
@@ -63,14 +63,18 @@ def parquet_table(path: Path, file: pa.parquet.ParquetFile | None = None) -> Dat
     )
 
 
-def levels_of(schema: pa.Schema) -> dict[str, TagMatch | None]:
+def levels_of(schema: pa.Schema) -> dict[str, CellRule | None]:
     """The columns that are label levels, where the file says so, and how the tags of those match that are of tags."""
     written = (schema.metadata or {}).get(LEVELS, b"").decode(errors="replace").split("\n")
     levels = (line.partition(MATCH) for line in written)
-    return {level: tag_match(match) if match else None for level, _, match in levels if level in schema.names}
+    return {
+        level: PAIRS if match == PAIRS else tag_match(match) if match else None
+        for level, _, match in levels
+        if level in schema.names
+    }
 
 
-def level_line(level: str, match: TagMatch | None) -> str:
+def level_line(level: str, match: CellRule | None) -> str:
     """The line by which a file says that a column is a label level, and how its tags match if it is one of tags."""
     return level if match is None else f"{level}{MATCH}{match}"
 

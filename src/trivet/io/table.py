@@ -64,7 +64,7 @@ class DataTable:
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]]
     values: Callable[[str], ColumnValues]
     levels: Sequence[str] = ()
-    tags: Mapping[str, Literal["any", "all"] | float | None] = field(default_factory=dict)
+    tags: Mapping[str, Literal["any", "all", "pairs"] | float | None] = field(default_factory=dict)
     vectors: npt.NDArray[Any] | None = None
     lacking: Booleans | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -15,6 +15,8 @@ import pyarrow as pa
 from trivet.io.table import LONGEST, ColumnValues, DataTable, is_list, is_readable
 
 TagMatch = Literal["any", "all"] | float
+CellRule = TagMatch | Literal["pairs"]  # the rule of a column: "pairs" for cells of pairs, see `datasets.judged_pairs`
+PAIRS: Literal["pairs"] = "pairs"
 JOINED = ";"  # between the tags in the name of a set of them
 LIST, SINGLE = "list", "none"  # separators that are no marks
 ENTRIES = ("choices", "labels", "tags", "categories", "category", "label", "name", "category_id")

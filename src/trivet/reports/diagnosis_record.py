@@ -131,7 +131,10 @@ class DiagnosisMeasures(Record):
 
 
 class DiagnosisSummary(Record):
-    """The verdicts on one embedding: all that `trivet diagnose --json` prints of it."""
+    """The verdicts on one embedding: all that `trivet diagnose --json` prints of it.
+
+    `num_classes` counts what items have at the level, whose noun is `unit`: "class", "tag", or of pairs "group".
+    """
 
     verdicts: list[VerdictRecord] = []
     measures: DiagnosisMeasures = DiagnosisMeasures()
@@ -142,6 +145,8 @@ class DiagnosisSummary(Record):
     distance: str = ""
     items: int | None = None
     dimension: int | None = None
+    num_classes: int | None = None
+    unit: str = "class"
     reference: str | None = None
 
 

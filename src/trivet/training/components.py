@@ -18,7 +18,7 @@ from trivet.datasets import Dataset, Inputs, Splits, augmentation, load
 from trivet.datasets.dataset import check_classes, folds_advice, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
-from trivet.datasets.pairs import JudgedPairs
+from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.sides import positions_of_sides, sides_of
 from trivet.distances import unit_rows
 from trivet.losses import MatryoshkaLoss

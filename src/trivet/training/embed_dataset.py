@@ -10,6 +10,7 @@ import torch
 
 from trivet.datasets import Dataset, Inputs, TextInputs
 from trivet.datasets.features import loaded_inputs
+from trivet.datasets.judged_pairs import JudgedPairs, pair_cells
 from trivet.datasets.sides import SidedInputs
 from trivet.models import Embedder, SidedBatch, in_unit_range
 
@@ -76,7 +77,8 @@ def label_names(dataset: Dataset, span: slice = slice(None)) -> dict[str, tuple[
 
 
 def item_columns(datasets: Sequence[Dataset], spans: Sequence[slice] | None = None) -> dict[str, np.ndarray]:
-    """Column -> the value `(N,)` of each item of all parts: class names, other columns, queries and gallery.
+    """Column -> the value `(N,)` of each item of all parts: class names or the cells of pairs, other columns, queries
+    and gallery.
 
     Where one part has queries and a gallery, an item of a part without is neither.
 
@@ -89,6 +91,10 @@ def item_columns(datasets: Sequence[Dataset], spans: Sequence[slice] | None = No
     for dataset, span in zip(datasets, spans, strict=True):
         protocol, nothing = dataset.protocol, np.zeros(len(dataset), bool)
         table: dict[str, Sequence[Any] | np.ndarray] = {**label_names(dataset, span)}
+        for level, numbers in dataset.numbers.items():
+            relation = dataset.relations[level]
+            assert isinstance(relation, JudgedPairs)
+            table[level] = pair_cells(relation, numbers[span])
         table |= {name: values[span] for name, values in dataset.columns.items()}
         if protocols:
             table |= {f"is_{key}": getattr(protocol, key, nothing)[span] for key in ("query", "gallery", "junk")}

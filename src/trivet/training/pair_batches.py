@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trivet.datasets.pairs import JudgedPairs
+from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.runtime.arrays import Integers
 from trivet.samplers import MinedBatches, SubsetBatches
 

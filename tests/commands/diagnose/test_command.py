@@ -45,7 +45,8 @@ def test_json_of_one_and_of_several(files: Path, heard: list[tuple[str, float, f
     found: dict[str, Any] = json.loads(out)
     assert list(found)[:3] == ["verdicts", "measures", "notes"]
     assert found.keys() == {
-        "verdicts", "measures", "notes", "name", "split", "level", "distance", "items", "dimension", "reference",
+        "verdicts", "measures", "notes", "name", "split", "level", "distance", "items", "dimension",
+        "num_classes", "unit", "reference",
     }  # fmt: skip
     (verdict,) = found["verdicts"]
     assert verdict.keys() == VERDICT

@@ -122,7 +122,7 @@ def test_an_encoder_is_a_folder_or_a_file_of_weights(folders: list[Path], tmp_pa
 )
 def test_options_that_do_not_go_together_are_an_error(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        DiagnoseOptions([Path("a")], **options).check()
+        DiagnoseOptions([Path("a")], **options).check([Path("a")])
 
 
 def test_two_encoders_of_images_have_the_verdict_of_their_embeddings(

@@ -32,7 +32,8 @@ from trivet.training import RunConfig, embed
 pytestmark = pytest.mark.usefixtures("few_pairs")
 
 SECTION = {
-    "name", "split", "level", "distance", "items", "dimension", "reference", "verdicts", "measures", "notes",
+    "name", "split", "level", "distance", "items", "dimension", "num_classes", "unit", "reference", "verdicts",
+    "measures", "notes",
     "thresholds", "histograms", "spectrum", "classes", "scatter", "map", "queries",
 }  # fmt: skip
 

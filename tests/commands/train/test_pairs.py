@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,12 @@ def test_pairs_are_trained_on_and_measured_in_both_directions(
     assert head["low"] > 0
     assert ladder["result"] == head["name"]
 
-    assert record["diagnosis"] == {}  # by neighbours among all items, which are of the same side, it would be chance
-    assert any("not diagnosed" in warning for warning in record["warnings"])
+    assert list(record["diagnosis"]) == ["train", "test"]  # the items of test-reversed are those of test
+    for section in record["diagnosis"].values():
+        assert [verdict["kind"] for verdict in section["verdicts"]] == ["healthy"]
+        assert section["unit"] == "group"
+        assert section["num_classes"] * 2 == section["items"]
+        assert any(note.startswith("A collapse of classes cannot be told by pairs") for note in section["notes"])
     assert all(compared["outcome"] == "better" for compared in record["comparisons"]["test"]["pair"])
 
     texts, vectors = tmp_path / "texts.csv", tmp_path / "vectors.parquet"
@@ -57,6 +62,37 @@ def test_pairs_are_trained_on_and_measured_in_both_directions(
     assert run_command("embed", run, texts, "-o", vectors)[0] == 0
     left, right, other = pq.read_table(vectors)["embedding"].to_pylist()
     assert np.dot(left, right) > 0.5 > np.dot(left, other)
+
+    # The stored embeddings hold the pairs: they are evaluated, diagnosed and compared by these.
+    stored = json.loads(run_command("evaluate", run, "--split", "test", "--measures", "recall@1,ndcg@10", "--json")[1])
+    trained = record["evaluation"]["test"][0]["levels"]["pair"]
+    assert stored["evaluation"]["pair"]["recall@1"] == trained["recall@1"]
+    assert stored["units"] == {"pair": "group"}
+    code, output, _ = run_command("diagnose", run, "--fail-on", "collapse", "--fail-on", "worse", "--json")
+    assert code == 0
+    assert [(each["split"], each["verdicts"][0]["kind"]) for each in json.loads(output)["results"]] == [
+        ("train", "healthy"),
+        ("test", "healthy"),
+    ]
+    copy = shutil.copytree(run, tmp_path / "copy")
+    code, output, _ = run_command("compare", run, copy, "--json")
+    assert code == 0
+    assert {each["split"] for each in json.loads(output)["tables"]} == {"test", "test-reversed"}
+
+    # New pairs, by the run and by the letters that it began with.
+    new = tmp_path / "new.csv"
+    new.write_text("\n".join(["question,answer", *(row.replace(",", " old,") + " alt" for row in rows_of(table))]))
+    measures = ("--measures", "recall@1", "--json")
+    found = json.loads(run_command("evaluate", run, "--texts", new, "--pairs", *measures)[1])
+    assert min(way["recall@1"] for way in found["evaluation"].values()) > 0.5
+    assert found["evaluation"].keys() == {"left to right", "right to left"}
+    code, output, _ = run_command("diagnose", run, "--texts", new, "--pairs", "--json")
+    assert json.loads(output)["verdicts"][0]["kind"] == "spread-out"
+
+
+def rows_of(table: Path) -> list[str]:
+    """The rows that are not of small things."""
+    return [row for row in table.read_text().split("\n")[1:] if row and "small" not in row]
 
 
 def test_the_settings_of_pairs(run_command: Call, table: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from trivet.metrics import Retrieval, retrieve
 from trivet.models import Embedder
 from trivet.reports.diagnosis_record import DiagnosisSection
 from trivet.reports.history_record import HistoryRecord
-from trivet.training.class_sample import class_sample
+from trivet.training.class_sample import class_sample, level_sample
 from trivet.training.config import TrainingConfig
 from trivet.training.embed_dataset import embed, raw_inputs
 from trivet.training.optimizer import parameter_groups
@@ -161,6 +161,8 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
     """A judge of labels that no label has shaped, and two shares of wrong labels: at least so many where the judge is
     surest, and at most so many in all. None where it cannot judge.
     """
+    if run.level in items.relations:  # whose labels say nothing each by itself
+        return None
     items = items.subset(class_sample(items.labels[run.level], JUDGED, least=20, seed=run.seed))
     labels = items.labels[run.level]
     backbone = None if run.untrained is None else run.untrained.backbone
@@ -187,9 +189,9 @@ def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:
     after, before = _statistics(model), _statistics(untrained)
     if not after or after.keys() != before.keys():
         return None
-    some = dataset.subset(class_sample(dataset.labels[level], ITEMS, least=2, seed=run.seed))
+    some = dataset.subset(level_sample(dataset, level, ITEMS, least=2, seed=run.seed))
 
-    labels = some.labels[level]
+    labels = some.relation(level)
 
     def retrieved(network: Embedder, statistics: Mapping[str, Tensor], *, alone: bool = False) -> list[Retrieval]:
         network = copy.deepcopy(network)

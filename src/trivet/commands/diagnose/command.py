@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def diagnose(context: typer.Context, request: DiagnoseOptions) -> int:
     """Say whether embeddings are any good, whether and how they collapsed, why, and what to change."""
     check_written(context, recognised={"report": page("diagnosis")})
-    request.check()
+    request.check(request.embeddings)
     failing, references = request.fail_on or [], request.reference or []
     if Failure.WORSE in failing and not references and not all(map(request.is_run, request.embeddings)):
         raise ValueError("--fail-on worse needs something to compare with: give --reference FILE.")
@@ -69,7 +69,7 @@ def print_diagnosis(results: Sequence[DiagnosisSummary], warnings: Sequence[str]
             print_text(f"{name}: {verdict.title}", bold=True)
             for line in verdict.lines():
                 print_text(line, indent=2)
-        counts = {"class": result.measures.classes, "item": result.items, "dimension": result.dimension}
+        counts = {result.unit: result.num_classes, "item": result.items, "dimension": result.dimension}
         items = ", ".join(counted(count or 0, name) for name, count in counts.items())
         reference = "no reference" if result.reference is None else f"reference: {result.reference}"
         print_text(f"Diagnosed: {result.level}, {items}, {result.distance} distance, {reference}", indent=2)

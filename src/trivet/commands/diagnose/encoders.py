@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trivet.commands.diagnose.options import DiagnoseOptions
+from trivet.commands.shared_options import ItemOptions
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, load_images
+from trivet.datasets.pairs import LEVEL, PairsConfig, pair_items, paired_vectors
 from trivet.datasets.preview import Preview
+from trivet.datasets.texts import vectors_of
+from trivet.datasets.vectors import VectorInputs
+from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors
 from trivet.io.image_file import Frame
 from trivet.io.overwrite_guard import is_run_folder, sharded
@@ -22,6 +26,7 @@ from trivet.models import Embedder, TextEmbedder, encoder_vectors, load_model
 from trivet.models.backbones import read_backbone
 from trivet.runtime.progress import reporter
 from trivet.training.embed_dataset import check_embedded, embed, label_names
+from trivet.training.run_folder import RunFolder
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin")  # suffixes of files of a backbone
 TEXT_FOLDER = ("modules.json", "config.json")  # one of them is in the folder of a text network
@@ -32,18 +37,27 @@ class EmbeddingReader:
 
     A path is an encoder where there are items: a folder, unless of shards, or a file of weights.
 
+    Args:
+        request: which items.
+        table: of the pairs whose vectors are given.
+
     Attributes:
         show: position of an image -> what a page shows of it; None for other items.
     """
 
-    def __init__(self, request: DiagnoseOptions) -> None:
+    def __init__(self, request: ItemOptions, table: Path | None = None) -> None:
         self._request = request
+        self._table = request.texts if request.left_vectors is None else table
+        self._pairs = dict[str | None, Vectors]()
+        self._sides = dict[Path, tuple[Path, Path]]()
         self._made: dict[tuple[Path, str | None], npt.NDArray[Any]] = {}
         self._images: dict[Path, tuple[Embedder, Dataset]] = {}
         self.show: Callable[[int], Preview | None] | None = None
 
     def encodes(self, path: Path) -> bool:
         """Return whether a path is an encoder."""
+        if path in self._sides:
+            return True
         if self._request.texts is None and self._request.images is None:
             return False
         return path.suffix.lower() in WEIGHTS if path.is_file() else not sharded(path)
@@ -59,6 +73,12 @@ class EmbeddingReader:
     def items(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
         """Read what is known of the rows of a path; of an encoder the embeddings are `(N, 0)`, as none is made yet."""
         request = self._request
+        if self._of_pairs and self.encodes(path):
+            if named := [level for level in levels or () if level != LEVEL]:
+                raise ValueError(f"pairs have no labels: got --labels {named[0]}; leave it out, or --pairs.")
+            if split not in self._pairs:
+                self._pairs[split] = pair_items(self._config(), split)
+            return replace(self._pairs[split], name=self.name(path))
         if not self.encodes(path):
             names = (*TEXT_FOLDER, "model.json")
             if is_run_folder(path) and not (path / "config.toml").exists() and any((path / n).is_file() for n in names):
@@ -77,14 +97,46 @@ class EmbeddingReader:
         if not self.encodes(path):
             return items
         if (path, split) not in self._made:
-            if path in self._images:
+            if path in self._sides:
+                rows = paired_vectors(self._config(path), items).embeddings
+            elif path in self._images:
                 model, dataset = self._images[path]
                 rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
                 check_embedded(rows, dataset.ids)
             else:
                 rows = _embedded_texts(path, list(items.texts or ()))
             self._made[path, split] = rows
-        return replace(items, name=path.name, embeddings=self._made[path, split])
+        return replace(items, name=self.name(path), embeddings=self._made[path, split])
+
+    def of_sides(self, left: Sequence[Path], right: Sequence[Path]) -> list[Path]:
+        """The paths by which embeddings of pairs are read whose vectors are in a file of each side."""
+        both = {Path(f"{files[0]}, {files[1]}"): files for files in zip(left, right, strict=True)}
+        self._sides |= both
+        return [*both]
+
+    def name(self, path: Path) -> str:
+        """The name of a path on a page; that of both files of vectors of pairs."""
+        return ", ".join(file.name for file in self._sides.get(path, (path,)))
+
+    @property
+    def _of_pairs(self) -> bool:
+        request = self._request
+        named = request.pairs or any(value is not None for value in (request.left, request.right, request.relevant))
+        return self._table is not None and (named or bool(self._sides) or is_beir(self._table))
+
+    def _config(self, path: Path | None = None) -> PairsConfig:
+        """The settings of the pairs, with the vectors of both sides where a path stands for these."""
+        request, table = self._request, self._table
+        assert table is not None
+        return PairsConfig(
+            path=table,
+            left=request.left,
+            right=request.right,
+            relevant=request.relevant,
+            left_vectors=None if path is None else self._sides[path][0],
+            right_vectors=None if path is None else self._sides[path][1],
+            skip_empty=request.skip_empty,
+        )
 
     def _of_images(self, path: Path, levels: Sequence[str]) -> Vectors:
         assert self._request.images is not None
@@ -119,11 +171,17 @@ class EmbeddingReader:
 def _embedded_texts(path: Path, texts: list[str]) -> npt.NDArray[Any]:
     """Embeddings `(N, d)` of texts by a model of Trivet, sentence-transformers or transformers."""
     progress = reporter(f"embedding by {path.name}")
+    rows: npt.NDArray[Any]
     if _of_trivet(path):
         model = load_model(path)
-        if not isinstance(model, TextEmbedder):
+        config = RunFolder.open(path).config() if is_run_folder(path) and (path / "config.toml").exists() else None
+        if isinstance(model, TextEmbedder):
+            rows = model.embed(texts)
+        elif config is not None and config.data.item_kind == "texts":  # a network on their n-grams
+            vectors = vectors_of(config.data, texts)
+            rows = embed(model, VectorInputs(vectors, texts, np.arange(len(texts)), path), progress)
+        else:
             raise ValueError(f"--texts needs a model of texts: that of {path} takes others; give --images, or a file.")
-        rows: npt.NDArray[Any] = model.embed(texts)
     elif path.is_dir() and any((path / name).is_file() for name in TEXT_FOLDER):
         rows = encoder_vectors(texts, str(path), progress)
     else:

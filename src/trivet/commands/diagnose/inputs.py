@@ -19,11 +19,14 @@ from trivet.commands.evaluate.baselines import run_references
 from trivet.commands.evaluate.sets import check_same_texts, positions_of
 from trivet.commands.inputs import default_distance
 from trivet.datasets import Dataset, Splits, load
+from trivet.datasets.judged_pairs import JudgedPairs
+from trivet.datasets.tags import column_relations
 from trivet.io.embedding_table import Vectors, class_numbers
 from trivet.io.overwrite_guard import is_run_folder
-from trivet.io.tag_cells import TagMatch
+from trivet.io.tag_cells import PAIRS
 from trivet.losses.matryoshka import of_batch
 from trivet.metrics.points import Metric
+from trivet.mining import Relation
 from trivet.models import Embedder, tokenize_of
 from trivet.runtime.progress import report, reporter
 from trivet.training.checkpoint import load_loss
@@ -47,7 +50,7 @@ class DiagnosisInput(DisplayedItems):
         references: what it is -> `(N, d')` another embedding of the same items; the shape is compared with the first.
         strategy: how training chooses.
         fine: levels inside `level`; None for all that are.
-        tags: the levels of tags -> which items belong together, see `trivet.Tags`.
+        relation: which items belong together at that level, by tags or pairs; None of classes, which the labels tell.
         trained_levels, trained_items: what of these items the embedding was trained on, see `diagnose`.
         notes: what a reader must know beside the verdicts.
     """
@@ -60,7 +63,7 @@ class DiagnosisInput(DisplayedItems):
     references: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     strategy: SamplingStrategy | None = None
     fine: Sequence[str] | None = None
-    tags: Mapping[str, TagMatch] = field(default_factory=dict)
+    relation: Relation | None = None
     trained_levels: Collection[str] = ()
     trained_items: bool = False
     notes: tuple[str, ...] = ()
@@ -75,21 +78,28 @@ def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | No
         read: what reads the paths of the request; an encoder that several need is used once. Default: a new one.
     """
     references, read = request.reference or [], read or EmbeddingReader(request)
+    if request.left_vectors:
+        if len(references) % 2:
+            raise ValueError(
+                "--reference beside --left-vectors needs two files, that of the left side first: got "
+                f"{len(references)}; give both."
+            )
+        references = read.of_sides(references[::2], references[1::2])
     if request.is_run(path):
         inputs = _run_inputs(path, request, read, every=all(map(request.is_run, references)))
     else:
         vectors = _read(path, request, read, request.split)
         texts = vectors.texts
+        level = request.labels or next(iter(vectors.labels))
         of_file = DiagnosisInput(
-            name=path.name,
+            name=vectors.name,
             split=request.split,
-            level=request.labels or next(iter(vectors.labels)),
+            level=level,
             embeddings=vectors.embeddings,
-            labels=vectors.labels,
+            **_related(vectors, level),
             ids=vectors.names(),
             distance=default_distance(vectors),
             show=read.show if texts is None else texts.__getitem__,
-            tags=vectors.tags,
             notes=vectors.notes,
         )
         inputs = [(of_file, vectors)]
@@ -102,6 +112,18 @@ def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | No
         )
         for subject, vectors in inputs
     ]
+
+
+def _related(vectors: Vectors, level: str) -> dict[str, Any]:
+    """The relation of the rows at a level, and the labels of all; of pairs these are the first of their group."""
+    match = vectors.tags.get(level)
+    if match is None:
+        return {"relation": None, "labels": vectors.labels}
+    relation = column_relations(vectors.labels[level], match=match)[0][0]
+    if not isinstance(relation, JudgedPairs):
+        return {"relation": relation, "labels": vectors.labels}
+    _, first, groups = np.unique(relation.groups[relation.items.numpy()], return_index=True, return_inverse=True)
+    return {"relation": relation, "labels": {**vectors.labels, level: np.array(vectors.names())[first][groups]}}
 
 
 def run_strategy(run: RunFolder, names: Sequence[str]) -> SamplingStrategy | None:
@@ -156,7 +178,7 @@ def of_dataset(
         distance=run.config().evaluation.distance,
         references=references,
         strategy=strategy,
-        tags=dataset.tag_matches,
+        relation=relation if isinstance(relation := dataset.relation(level), Relation) else None,
         trained_levels=trained_levels(dataset, train),
         trained_items=split == "train",
         notes=notes,
@@ -221,7 +243,8 @@ def _with_references(
     notes = subject.notes
     for path in paths:
         rows, how = _reference_file(path, subject, vectors, read)
-        known[path.name if path.name not in (subject.name, *known) else str(path)] = rows
+        name = read.name(path)
+        known[name if name not in (subject.name, *known) else str(path)] = rows
         notes += how
     return replace(subject, references=known, notes=notes)
 
@@ -257,7 +280,7 @@ def _reference_file(
             )
         other = other.select(rows)
     check_same_texts((subject.name, vectors), (other.name, other), np.arange(len(vectors)))
-    labels = subject.labels[subject.level]
+    labels = vectors.labels[subject.level]
     wrong = np.flatnonzero(other.labels.get(subject.level, labels) != labels)
     if len(wrong):
         raise ValueError(
@@ -322,11 +345,16 @@ def _run_inputs(
     if data is not None:
         untrained, data = begun(config, data)
     result: list[tuple[DiagnosisInput, Vectors]] = []
+    searched: set[str] = set()
     for name, vectors in tables:
         assert name is not None
         others = split is None and name != "train"
         if others and len(np.unique(vectors.labels[level])) < 2:  # a single class has nothing to collapse into
             continue
+        if others and vectors.tags.get(level) == PAIRS:
+            if searched >= {*vectors.names()}:  # the same items the other way round
+                continue
+            searched |= {*vectors.names()}
         dataset = None if data is None else _items(data, name, vectors.names())
         left_out: tuple[str, ...] = ()
         if others and dataset is not None and len(rows := some_items(dataset, seed=config.seed)) < len(dataset):
@@ -336,7 +364,7 @@ def _run_inputs(
             report("references", len(result), len(tables))
             known = run_references(untrained, dataset)
             subject = of_dataset(run, name, dataset, level, vectors.embeddings, known, train=data.train)
-            subject = replace(subject, labels=vectors.labels)
+            subject = replace(subject, labels=_related(vectors, level)["labels"])
         else:
             if data is not None:
                 notes = ("There is no untrained network: the data no longer contain these items.",)
@@ -345,7 +373,7 @@ def _run_inputs(
                 split=name,
                 level=level,
                 embeddings=vectors.embeddings,
-                labels=vectors.labels,
+                **_related(vectors, level),
                 ids=vectors.names(),
                 distance=config.evaluation.distance,
                 trained_items=name == "train",

@@ -20,10 +20,10 @@ from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaire
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_of_each
 from trivet.commands.printing import command_line
-from trivet.datasets.tags import column_relations
 from trivet.io.embedding_table import class_numbers
 from trivet.metrics.points import as_points, spans
-from trivet.mining import Relation
+from trivet.mining import Classes, Relation
+from trivet.mining.relations import TwoSided
 from trivet.reports.diagnosis_record import (
     ClassTable,
     DiagnosisRecord,
@@ -62,7 +62,9 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
         The summary of each embedding, and warnings where they cannot be compared.
     """
     paths, seed = request.embeddings, request.seed
-    read = EmbeddingReader(request)
+    read = EmbeddingReader(request, paths[0])
+    if request.left_vectors:
+        paths = read.of_sides(request.left_vectors, request.right_vectors or ())
     inputs = [(path, subject) for path in paths for subject in read_inputs(path, request, read)]
     warnings = unpaired([subject for _, subject in inputs])
     results: list[DiagnosisSummary] = []
@@ -91,7 +93,8 @@ def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], li
 def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary, Diagnosis]:
     """The verdicts, measures and notes of an embedding, and the diagnosis itself."""
     relation, classes, names = _relation_of(subject)
-    if subject.level in subject.tags:
+    unit = "class" if subject.relation is None else "group" if isinstance(relation, TwoSided) else "tag"
+    if subject.relation is not None:
         levels: Sequence[str] = []
     else:
         levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
@@ -118,6 +121,8 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary
         distance=subject.distance,
         items=len(classes),
         dimension=int(subject.embeddings.shape[1]),
+        num_classes=diagnosis.measures.classes if unit == "tag" else len(names),
+        unit=unit,
         reference=", ".join(subject.references) or None,
     )
     result.notes += [*_lost(diagnosis, names), *notes]
@@ -182,9 +187,9 @@ def _section(
 
 def _relation_of(subject: DiagnosisInput) -> tuple[Relation, Integers, Sequence[str]]:
     """The relation of the items at the level that is diagnosed, their class numbers `(N,)`, and the class names."""
-    level = subject.level
-    (relation,), names = column_relations(subject.labels[level], match=subject.tags.get(level))
-    return relation, relation.items.numpy(), names
+    (classes,), names = class_numbers(subject.labels[subject.level])
+    relation = Classes(torch.from_numpy(classes)) if subject.relation is None else subject.relation
+    return relation, classes, names
 
 
 def finer_levels(labels: Mapping[str, npt.NDArray[np.str_]], level: str) -> list[str]:
@@ -321,12 +326,12 @@ def _queries(
     subject: DiagnosisInput, near: _Near, classes: Integers, names: Sequence[str], seed: int
 ) -> dict[str, list[QueryRecord]]:
     """An item of each of the most confused pairs of classes, random items, and those whose nearest positive is last."""
-    tags = subject.level in subject.tags
-    why = partial(_why, near, RELATED if tags else OF_CLASSES)
+    related = subject.relation is not None
+    why = partial(_why, near, RELATED if related else OF_CLASSES)
     margin, of_rows = near.s_ap - near.s_an, classes[near.rows]
     random = np.random.default_rng(seed).permutation(len(margin))
     chosen = {
-        "confused": [] if tags else _confusions(near, of_rows, classes[near.negatives], names),
+        "confused": [] if related else _confusions(near, of_rows, classes[near.negatives], names),
         "random": [(i, why(i)) for i in _of_different_classes(random, of_rows)],
         "worst": [(i, why(i)) for i in _of_different_classes(np.lexsort((margin, -near.nearer)), of_rows)],
     }

@@ -44,6 +44,7 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
         raise ValueError(
             "evaluate needs embeddings: name a file or a run folder, or give files with --query and --gallery."
         )
+    request.check(paths)
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
     if None in (request.query, request.gallery):
         refuse(context, "only --query and --gallery are two sets whose ids can name the same items", "same_items")
@@ -98,7 +99,7 @@ def print_evaluation(records: list[EvaluationRecord], differences: Differences, 
             if level in record.evaluation:
                 _print_measures(record, level)
         if level in differences:
-            _print_differences(level, differences[level])
+            _print_differences(level, differences[level], of_pairs=records[0].units.get(level) == "group")
     for record in records:
         for line in _notes(record):
             print_text(f"{record.embeddings}: {line}")
@@ -114,7 +115,13 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
         f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), shares.unit)}, "
         f"{counted(int(shares.values['items'] or 0), 'item')}; per cent",
         ("measure",),
-        ("value", "95 %, other items", "95 %, other classes", f"mean of {noun(2, shares.unit)}", "chance"),
+        (
+            "value",
+            "95 %, other items",
+            f"95 %, {shares.sampled['classes']}",
+            f"mean of {noun(2, shares.unit)}",
+            "chance",
+        ),
         [
             (
                 name,
@@ -129,12 +136,12 @@ def _print_measures(record: EvaluationRecord, level: str) -> None:
     )
 
 
-def _print_differences(level: str, differences: Mapping[str, list[DifferenceRecord]]) -> None:
+def _print_differences(level: str, differences: Mapping[str, list[DifferenceRecord]], *, of_pairs: bool) -> None:
     first = next(iter(differences.values()))
     print_table(
         f"{level}: difference from {first[0].less}; points, paired",
         ("measure", "embeddings"),
-        ("difference", "95 %, other items", "95 %, other classes"),
+        ("difference", "95 %, other items", f"95 %, other {'groups' if of_pairs else 'classes'}"),
         [
             (name, row.of, *map(per_cent, (row.difference, row.queries, row.classes)))
             for name, rows in differences.items()

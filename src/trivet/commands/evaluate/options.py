@@ -12,25 +12,24 @@ from trivet.commands.shared_options import (
     VECTOR_FILES,
     DataRoot,
     Distance,
+    ItemOptions,
     Json,
     Report,
-    SkipEmpty,
-    TagOptions,
     TrustCode,
-    VectorOptions,
     exists,
 )
 
 
 @dataclass(frozen=True)
-class EvaluateOptions(VectorOptions, TagOptions):
+class EvaluateOptions(ItemOptions):
     """An evaluation as it is asked for."""
 
     embeddings: Annotated[
         list[Path] | None,
         typer.Argument(
             help=f"Embeddings: {VECTOR_FILES}, or a run folder; several are compared. A run folder without options: "
-            "its model is evaluated again. With options: the embeddings it holds.",
+            "its model is evaluated again. With options: the embeddings it holds, or with --texts or --images those "
+            "that it makes, as an encoder does. With --left-vectors and --right-vectors the table of their pairs.",
             show_default=False,
             callback=exists,
         ),
@@ -55,7 +54,6 @@ class EvaluateOptions(VectorOptions, TagOptions):
     split: Annotated[
         str | None, typer.Option(help="Use only the rows of this split; with two files, those of the queries.")
     ] = None
-    skip_empty: SkipEmpty = False
     measures: Annotated[
         list[str] | None,
         typer.Option(

@@ -30,7 +30,6 @@ from trivet.reports.measures import (
     CLUSTERING,
     EVALUATION,
     OVERS,
-    SAMPLED,
     VERIFICATION,
     best_text,
     between,
@@ -97,8 +96,13 @@ class LevelView:
 
     @property
     def unit(self) -> str:
-        """Noun for what an item has at the level: "class", or "tag" of several."""
+        """Noun for what an item has at the level: "class", "tag" of several, or "group" that pairs connect."""
         return self.shares[0].unit
+
+    @property
+    def others(self) -> str:
+        """Words for what the wider interval is for."""
+        return self.shares[0].sampled["classes"]
 
     @property
     def few(self) -> bool:
@@ -157,7 +161,6 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
         "glossary": [(measure.name, measure.meaning) for key, measure in EVALUATION.items() if key in measured],
         "named": named,
-        "SAMPLED": SAMPLED,
         "between": between,
         "by_chance": by_chance,
         "points": points,
@@ -195,6 +198,9 @@ def protocol_sentences(result: EvaluationRecord) -> str:
         sentences = [f"{_many(items, 'item')} of {sentences[0]}"]
         subject = "Each item" if queries == items else f"Each of {number(queries)} random items"
         sentences.append(f"{subject} is a query against the {f'{number(gallery - 1)} ' if gallery else ''}others.")
+    elif protocol.kind == "both-ways":
+        sentences = [f"{_many(items, 'item')} of {sentences[0]}"]
+        sentences.append("Each item of a side is a query against those of the other side.")
     elif protocol.kind == "query-gallery":
         sentences.append(f"{_many(queries, 'query')} against a gallery of {_many(gallery, 'item')}.")
         if both := protocol.queries_in_gallery:
@@ -305,9 +311,10 @@ def _sentences(view: LevelView, name: str) -> list[str]:
         sentence = []
         if name == "recall@1":
             with_whom = f"With {shares.label} the" if of else "The"
-            which = "the same" if view.unit == "class" else "matching"
+            of_level = f"has {'the same' if view.unit == 'class' else 'matching'} {view.level} for"
+            what = "of the other side belongs to" if view.unit == "group" else of_level
             sentence.append(
-                f"{with_whom} nearest item has {which} {view.level} for {percent(share)}\u00a0% of the queries, "
+                f"{with_whom} nearest item {what} {percent(share)}\u00a0% of the queries, "
                 f"against {percent(chance)}\u00a0% by chance."
             )
         if widest is None:
@@ -315,7 +322,7 @@ def _sentences(view: LevelView, name: str) -> list[str]:
                 sentence.append(f"{_start(name)}{of} is no better than chance.")
         else:
             over, (low, high) = widest
-            ends = f"the 95\u00a0% interval for {SAMPLED[over]}, {between((low, high))}"
+            ends = f"the 95\u00a0% interval for {shares.sampled[over]}, {between((low, high))}"
             if low - _SAME <= chance <= high + _SAME:
                 sentence.append(f"{_start(name)}{of} does not differ from chance: {ends}, contains {percent(chance)}.")
             elif high < chance:
@@ -362,10 +369,10 @@ def _compared(view: LevelView, name: str) -> list[str]:
             sentences.append(f"{sentence}; the record has no interval for this difference.")
             continue
         over, paired = next(iter(ends.items()))
-        sentence += f" (paired 95\u00a0% interval for {SAMPLED[over]}: {between(paired, points)})"
+        sentence += f" (paired 95\u00a0% interval for {of.sampled[over]}: {between(paired, points)})"
         if paired[0] > _SAME:
             sentences.append(
-                f"{sentence}. The interval excludes 0: the result would very likely hold on {SAMPLED[over]}."
+                f"{sentence}. The interval excludes 0: the result would very likely hold on {of.sampled[over]}."
             )
         elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
             sentences.append(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from trivet.commands.evaluate.record import ClassShares, DifferenceRecord, Shares
-from trivet.reports.measures import OVERS, SAMPLED, between, by_chance, finite, interval, named, together
+from trivet.reports.measures import OVERS, between, by_chance, finite, interval, named, together
 from trivet.reports.page import percent, points
 from trivet.runtime.record import Number, Record
 
@@ -83,7 +83,9 @@ def _cent(share: float | None) -> float | None:
 def _hover(shares: Shares, name: str) -> str:
     lines = [f"{_plain(shares.label, 60)}<br>{_drawn(name)}: {percent(shares.value(name))} %"]
     lines += [
-        f"95 %, {SAMPLED[over]}: {between(ends)}" for over in OVERS if (ends := shares.interval(name, over)) is not None
+        f"95 %, {shares.sampled[over]}: {between(ends)}"
+        for over in OVERS
+        if (ends := shares.interval(name, over)) is not None
     ]
     chance = shares.chance(name)
     return "<br>".join([*lines, *([] if chance is None else [f"chance: {by_chance(name, chance)}"])])
@@ -184,7 +186,7 @@ def forest(differences: Mapping[str, Sequence[tuple[Shares, DifferenceRecord]]],
         for name, _, difference in rows_of:
             lines = [f"{_plain(shares.label, 60)} less {_plain(first, 60)}"]
             lines += [f"{_drawn(name)}: {points(finite(difference.difference))}"]
-            lines += [f"95 %, {SAMPLED[over]}: {between(difference.over(over), points)}" for over in OVERS]
+            lines += [f"95 %, {shares.sampled[over]}: {between(difference.over(over), points)}" for over in OVERS]
             hover.append("<br>".join(lines))
         traces.append(_marks(shares, [(_cent(finite(row.difference)), y) for _, y, row in rows_of], hover))
     drawn = [0.0, *(x for trace in traces for x in trace.x if x is not None)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from trivet.metrics.intervals import Over, across_folds, interval_json
-from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, VERIFICATION, finite, interval, measure_key
+from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, SAMPLED, VERIFICATION, finite, interval, measure_key
 from trivet.reports.shared_records import Ends, Intervals, Levels, StampedRecord
 from trivet.runtime.record import Number, Record
 
@@ -24,7 +24,7 @@ class Approximation(Record):
 
 
 class ProtocolRecord(Record):
-    """Queries, gallery and exclusions: `kind` is "self-retrieval" or "query-gallery".
+    """Queries, gallery and exclusions: `kind` is "self-retrieval", "query-gallery", or of pairs "both-ways".
 
     Of `queries_in_gallery` none finds itself; `ids_alike` have the id of a gallery item, but were taken for others.
     """
@@ -85,7 +85,10 @@ class RejectionRecord(Record):
 
 
 class EvaluationRecord(Record):
-    """Evaluation of one embedding; all by label level but the rejection. `units` has "tag" for levels of tags."""
+    """Evaluation of one embedding; all by label level but the rejection.
+
+    `units` has "tag" for levels of tags, and for pairs "group".
+    """
 
     warnings: list[str] = []
     trivet: str = ""
@@ -144,6 +147,8 @@ class Shares:
         self.result, self.number, self.label = result, number, label
         self.values = result.evaluation[level]
         self.unit = result.units.get(level, "class")  # of what an item has at the level
+        # What an interval is for.
+        self.sampled = SAMPLED | ({"classes": "other groups"} if self.unit == "group" else {})
         self.clustering = result.clustering.get(level, ClusteringRecord())
         self.folds = result.folds.get(level, {})
         self.foldless = result.folds_missing.get(level)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import trivet
+from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.page import write_evaluation_report
 from trivet.commands.evaluate.record import (
@@ -48,6 +49,7 @@ from trivet.commands.evaluate.sets import (
     unlike_forms,
 )
 from trivet.commands.printing import command_line
+from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.tags import tag_relations
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
@@ -62,9 +64,12 @@ from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, unanswerable, 
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Retrieval
 from trivet.metrics.tie_expectations import FULL_RANKING
+from trivet.mining import Relation
 from trivet.reports.measures import finite
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
+
+WAYS = ("left to right", "right to left")  # the levels of pairs of one set
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +97,10 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
     if not paths:
         read = [read_pair(request)]
     else:
-        read = [read_sets(path, request) for path in paths]
+        reader = EmbeddingReader(request, paths[0])
+        if request.left_vectors:
+            paths = reader.of_sides(request.left_vectors, request.right_vectors or ())
+        read = [read_sets(path, request, reader) for path in paths]
         names = _distinct_names(paths, [sets.name for sets in read])
         read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
     all_sets = [separate_scope(cut, request.out_of_scope) for sets in read for cut in cut_prefixes(sets, prefixes)]
@@ -177,13 +185,11 @@ def _evaluate(
     labels, gallery_labels, names = number_classes(sets)
     rules = tag_relations(names, queries.tags)
     relations, gallery_relations = (related(of, rules) for of in (labels, gallery_labels))
+    paired = {level for level, rule in rules.items() if isinstance(rule, JudgedPairs)}
+    both_ways = paired if gallery is None else set[str]()
     if not request.named_measures and rules.keys() == labels.keys():
         measures = _ranking(measures)  # clusters and verification are of classes
-    if folds and rules:
-        raise ValueError(
-            f"--folds divides classes: the items of {sets.name} have tags at level {next(iter(rules))}; leave it out, "
-            "or name a level of classes with --labels."
-        )
+    _check_options(request, sets, rules, both_ways)
     too_few = {level: len(names[level]) for level in labels if len(names[level]) < folds}
     if folds and len(too_few) == len(labels):
         level, count = max(too_few.items(), key=lambda pair: pair[1])
@@ -191,7 +197,7 @@ def _evaluate(
             f"--folds must be at most the number of classes: got {folds} for {count} at level {level}; use fewer."
         )
     protocol = ProtocolRecord(
-        kind="self-retrieval" if gallery is None else "query-gallery",
+        kind="both-ways" if both_ways else "self-retrieval" if gallery is None else "query-gallery",
         queries=sample or len(queries),
         gallery=len(queries if gallery is None else gallery),
         without_positive=request.without_positive,
@@ -219,7 +225,7 @@ def _evaluate(
             protocol.queries_in_gallery = int((rows >= 0).sum())
             protocol.ids_alike = int(np.count_nonzero(rows != named))
         protocol.junk = sets.junk
-    notes += equal_vectors(sets, options.get("self_rows"))
+    notes += [] if both_ways else equal_vectors(sets, options.get("self_rows"))
     if sets.cameras:
         options |= camera_options(sets)
     if request.junk is not None:
@@ -231,7 +237,11 @@ def _evaluate(
         warnings=[
             *dict.fromkeys((*queries.notes, *(() if gallery is None else gallery.notes))),
             *void(
-                {level: num_classes(relation) for level, relation in (gallery_relations or relations).items()},
+                {
+                    level: num_classes(relation)
+                    for level, relation in (gallery_relations or relations).items()
+                    if level not in paired
+                },
                 len(queries) - 1 if gallery is None else len(gallery),
                 measures,
             ),
@@ -242,7 +252,7 @@ def _evaluate(
         embeddings=sets.name,
         items=len(queries),
         dimension=int(queries.embeddings.shape[1]),
-        units=dict.fromkeys(rules, "tag"),
+        units={level: "group" if level in paired else "tag" for level in rules},
         distance=sets.distance,
         protocol=protocol,
         seed=seed,
@@ -259,16 +269,27 @@ def _evaluate(
         protocol.approximate = Approximation.model_validate(done.index, from_attributes=True)
         protocol.approximate.neighbours = done.listed
     if exact:
-        results = evaluate(
-            queries.embeddings, relations, measures=exact, nmi_plus_multiple=request.nmi_plus, distributed=distributed,
+        results = _measured(
+            queries.embeddings,
+            relations,
+            measures=exact,
+            nmi_plus_multiple=request.nmi_plus,
+            distributed=distributed,
             **options,
-        )  # fmt: skip
+        )
     else:
         results = {
             level: LevelResult(len(numbers), len(names[level]), None, None, None, None)
             for level, numbers in labels.items()
         }
+    for level in paired & labels.keys():  # by class there is nothing to tell
+        for way in WAYS if level in both_ways else (level,):
+            if way in results:
+                results[way] = _of_pairs(results[way])
+                record.units[way] = "group"
     for level, result in results.items():
+        if level in WAYS or level in paired:
+            continue
         classes, retrieval = np.array(names[level]), approximated.get(level, result.retrieval)
         if level in rules:  # whose results name the tags, unless the search is approximate
             if level in approximated:
@@ -324,10 +345,53 @@ def _evaluate(
     return Evaluation(
         record=record,
         levels=results,
-        names={level: np.array(names[level])[numbers] for level, numbers in labels.items()},
+        names={level: np.array(names[level])[numbers] for level, numbers in labels.items() if level in results},
         rejected=rejected,
         tags=[*rules],
     )
+
+
+def _check_options(
+    request: EvaluateOptions, sets: QueriesAndGallery, rules: Mapping[str, Relation], both_ways: Collection[str]
+) -> None:
+    """ValueError if an option needs classes, and the items have tags or pairs."""
+    if request.folds and rules:
+        level, rule = next(iter(rules.items()))
+        what = "pairs" if isinstance(rule, JudgedPairs) else "tags"
+        raise ValueError(
+            f"--folds divides classes: the items of {sets.name} have {what} at level {level}; leave it out, or name a "
+            "level of classes with --labels."
+        )
+    for option, value in (("--sample", request.sample), ("--approximate", request.approximate)):
+        if value and both_ways:
+            raise ValueError(f"{option} is for items of one side: the pairs of {sets.name} have two; leave it out.")
+
+
+def _measured(
+    embeddings: np.ndarray, relations: Mapping[str, np.ndarray | Relation], **options: Any
+) -> dict[str, LevelResult]:
+    """Measures of each level; of pairs of a single set from either side, as in `retrieve_both_ways`."""
+    pooled = {
+        level: relation
+        for level, relation in relations.items()
+        if isinstance(relation, JudgedPairs) and "gallery" not in options
+    }
+    others = {level: relation for level, relation in relations.items() if level not in pooled}
+    results = evaluate(embeddings, others, **options) if others else {}
+    for level, relation in pooled.items():
+        left = (relation.items < relation.first_of_right).numpy()
+        for way, rows in zip(WAYS, (left, ~left), strict=True):
+            sampled = {**options, "sample": np.flatnonzero(rows)}
+            results[way] = evaluate(embeddings, {level: relation}, **sampled)[level]
+    return results
+
+
+def _of_pairs(result: LevelResult) -> LevelResult:
+    """The measures of pairs, with the number of groups that its queries are of."""
+    retrieval = result.retrieval
+    groups = result.classes if retrieval is None else len(np.unique(retrieval.classes))
+    items = result.items if retrieval is None else len(retrieval.classes)
+    return replace(result, items=items, classes=groups, labels=np.empty(0, np.str_), measure_labels=None)
 
 
 def _takes_every_positive(

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
 from trivet.datasets.equal_items import COMPARED, KeyedItems, copies, equal_pairs, row_keys
+from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.splitting import TRAIN
 from trivet.io.embedding_table import Vectors, class_numbers, counted_names
 from trivet.io.label_columns import alike_labels, like_names
@@ -67,21 +69,17 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
         yield sets
 
 
-def read_sets(path: Path, request: EvaluateOptions) -> QueriesAndGallery:
-    """The sets of a file or run; those that the file marks, if it does, without junk and with cameras if it has any."""
-    levels, tags, choice, split = request.labels, request.tags, request.choice, request.split
-    cameras = request.cameras
+def read_sets(path: Path, request: EvaluateOptions, read: EmbeddingReader) -> QueriesAndGallery:
+    """The sets of a path; those that the file marks, if it does, without junk and with cameras if it has any."""
+    levels, split, cameras = request.labels, request.split, request.cameras
     # A prefix has no unit length.
     distance = request.distance or ("cosine" if request.lengths else run_distance(path))
     if request.query is not None:
         if split is not None:
             raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
-        queries, retrieved = (
-            read_vectors(path, levels=levels, tags=tags, choice=choice, split=name, skip_empty=request.skip_empty)
-            for name in (request.query, request.gallery)
-        )
-        return _of_two_sets(path.name, queries, retrieved, distance, request)
-    vectors = read_vectors(path, levels=levels, tags=tags, choice=choice, split=split, skip_empty=request.skip_empty)
+        queries, retrieved = (read(path, levels=levels, split=name) for name in (request.query, request.gallery))
+        return _of_two_sets(read.name(path), queries, retrieved, distance, request)
+    vectors = read(path, levels=levels, split=split)
     protocol = vectors.protocol
     if protocol is None:
         return QueriesAndGallery(vectors.name, vectors, None, distance, cameras)
@@ -193,7 +191,9 @@ def related(labels: Mapping[str, np.ndarray], rules: Mapping[str, Relation]) -> 
 
 
 def num_classes(labels: np.ndarray | Relation) -> int:
-    """The number of classes or tags that some items have."""
+    """The number of classes or tags that some items have, or of the groups that pairs connect."""
+    if isinstance(labels, JudgedPairs):
+        return len(np.unique(labels.groups[labels.items.numpy()]))
     return len(np.unique(labels if isinstance(labels, np.ndarray) else labels.numbers(labels.items)))
 
 

@@ -46,6 +46,7 @@ SCATTER_POINTS = 2000
 MEASURED = ("evaluation", "intervals", "comparisons", "chosen_comparisons", "prefixes", "collapse", "maps",
             "scatter")  # sections of a record  # fmt: skip
 SELF_RETRIEVAL = "Here each item retrieves from all others that were diagnosed; the result follows queries and gallery."
+BOTH_WAYS = "Here each item of either side retrieves from the other side, of the items that were diagnosed."
 
 
 def evaluate_run(
@@ -90,9 +91,6 @@ def evaluate_run(
         return write_evaluation(run, record, splits, model, before)
 
 
-UNDIAGNOSED = "Pairs are compared with references, but not diagnosed: a collapse is told by classes."
-
-
 def write_evaluation(
     run: RunFolder,
     record: RunRecord,
@@ -107,6 +105,7 @@ def write_evaluation(
     datasets = {"train": trained, **splits.evaluation}
     model, cache = model.cpu(), cache_folder("baselines")
     diagnosed: dict[str, DiagnosisSection] = {}
+    searched: set[str] = set()
     main = next((name for name in splits.evaluation if name != selection_split(splits)), None)
     began = time.perf_counter()
     for name, dataset in steps(datasets.items(), "evaluation"):
@@ -153,14 +152,15 @@ def write_evaluation(
                 known_classes=level in trained_levels(dataset, splits.train),
                 seed=config.seed,
             )
-        if level in dataset.numbers:  # pooled, the sides would be judged by neighbours within a side
-            record.warnings = [*dict.fromkeys([*record.warnings, UNDIAGNOSED])]
+        if level in dataset.numbers and searched >= {*dataset.ids}:  # the same items the other way round
             continue
+        searched |= set() if dataset is trained else {*dataset.ids}
         rows, count = some_items(dataset, seed=config.seed), len(splits.train if dataset is trained else dataset)
         known = {key: every[rows] for key, every in references.items()}
         subject = of_dataset(run, name, dataset.subset(rows), level, embeddings[rows], known, train=splits.train)
         notes = [f"{len(rows)} of {count} items were diagnosed."] if len(rows) < count else []
-        notes += [SELF_RETRIEVAL] if dataset.protocol is not None else []
+        if dataset.protocol is not None:
+            notes.append(BOTH_WAYS if level in dataset.numbers else SELF_RETRIEVAL)
         # The record holds a map of each evaluation split already.
         points = config.evaluation.map_points if dataset is trained else 0
         with work(f"diagnosing {name}"):
