@@ -571,7 +571,7 @@ def inside_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
 def run_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
     rows = []
     for fate in run_fates(folder / "run-fates", folder / "features", weights, encoder):
-        section = fate.record["diagnosis"][fate.split].as_json()
+        section = fate.record.diagnosis[fate.split].as_json()
         kinds = [verdict["kind"] for verdict in section["verdicts"]]
         said = [verdict["cause"] for verdict in section["verdicts"] if verdict["kind"] == "worse-than-reference"]
         rows.append(
