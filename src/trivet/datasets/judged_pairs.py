@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -87,6 +88,11 @@ def pair_cells(relation: JudgedPairs, items: Integers) -> tuple[str, ...]:
         tokens = [f"{other}{'' if grade == 1 else f':{grade:g}'}" for other, grade in others.items()]
         cells.append(JOINED.join([SIDES[0], *tokens, *(f"={other}" for other in relation.copies(item))]))
     return tuple(cells)
+
+
+def sides_of_cells(cells: npt.NDArray[np.str_] | None) -> Integers | None:
+    """The side `(N,)` of each cell of `pair_cells`, 0 or 1; None without cells."""
+    return None if cells is None else np.array([cell.partition(JOINED)[0] == SIDES[1] for cell in cells], np.int64)
 
 
 def pairs_of_cells(cells: Sequence[str]) -> JudgedPairs:

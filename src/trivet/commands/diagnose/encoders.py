@@ -13,6 +13,7 @@ import numpy.typing as npt
 from trivet.commands.shared_options import ItemOptions
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, load_images
+from trivet.datasets.judged_pairs import sides_of_cells
 from trivet.datasets.pairs import LEVEL, PairsConfig, pair_items, paired_vectors
 from trivet.datasets.preview import Preview
 from trivet.datasets.texts import vectors_of
@@ -25,6 +26,7 @@ from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.models import Embedder, TextEmbedder, encoder_vectors, load_model
 from trivet.models.backbones import read_backbone
 from trivet.runtime.progress import reporter
+from trivet.runtime.text import typed
 from trivet.training.embed_dataset import check_embedded, embed, label_names
 from trivet.training.run_folder import RunFolder
 
@@ -104,7 +106,7 @@ class EmbeddingReader:
                 rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
                 check_embedded(rows, dataset.ids)
             else:
-                rows = _embedded_texts(path, list(items.texts or ()))
+                rows = _embedded_texts(path, list(items.texts or ()), sides_of_cells(items.labels.get(LEVEL)))
             self._made[path, split] = rows
         return replace(items, name=self.name(path), embeddings=self._made[path, split])
 
@@ -168,20 +170,42 @@ class EmbeddingReader:
         )
 
 
-def _embedded_texts(path: Path, texts: list[str]) -> npt.NDArray[Any]:
-    """Embeddings `(N, d)` of texts by a model of Trivet, sentence-transformers or transformers."""
+def _embedded_texts(
+    path: Path, texts: list[str], sides: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.floating]:
+    """Embeddings `(N, d)` of texts by a model of Trivet, sentence-transformers or transformers.
+
+    Args:
+        sides: of pairs, `(N,)` 0 for a text of the left side and 1 for one of the right side.
+    """
     progress = reporter(f"embedding by {path.name}")
-    rows: npt.NDArray[Any]
+    rows: npt.NDArray[np.floating]
     if _of_trivet(path):
         model = load_model(path)
         config = RunFolder.open(path).config() if is_run_folder(path) and (path / "config.toml").exists() else None
-        if isinstance(model, TextEmbedder):
-            rows = model.embed(texts)
-        elif config is not None and config.data.item_kind == "texts":  # a network on their n-grams
-            vectors = vectors_of(config.data, texts)
-            rows = embed(model, VectorInputs(vectors, texts, np.arange(len(texts)), path), progress)
-        else:
-            raise ValueError(f"--texts needs a model of texts: that of {path} takes others; give --images, or a file.")
+        kinds = ("texts",) if config is None else config.data.side_kinds or (config.data.item_kind,)
+        if len(model.networks) > 1 and (sides is None or {*kinds} != {"texts"}):
+            raise ValueError(
+                f"the networks of {path} take {' and '.join(kinds)} of pairs: embed each side with trivet embed "
+                f"{typed(path)} FILE --side left and --side right, and give both with --left-vectors and "
+                "--right-vectors."
+            )
+        parts = np.zeros(len(texts), np.int64) if len(model.networks) == 1 or sides is None else sides
+        rows = np.empty((len(texts), 0))
+        for side, network in enumerate(model.networks):
+            of_side = np.flatnonzero(parts == side)
+            some = [texts[row] for row in of_side.tolist()]
+            if isinstance(network, TextEmbedder):
+                made = network.embed(some)
+            elif config is not None and {*kinds} == {"texts"}:  # a network on their n-grams
+                inputs = VectorInputs(vectors_of(config.data, some), some, np.arange(len(some)), path)
+                made = embed(network, inputs, progress)
+            else:
+                raise ValueError(
+                    f"--texts needs a model of texts: that of {path} takes others; give --images, or a file."
+                )
+            rows = rows if rows.size else np.empty((len(texts), made.shape[1]), made.dtype)
+            rows[of_side] = made
     elif path.is_dir() and any((path / name).is_file() for name in TEXT_FOLDER):
         rows = encoder_vectors(texts, str(path), progress)
     else:
