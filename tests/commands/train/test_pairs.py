@@ -144,3 +144,36 @@ def test_a_head_for_each_of_two_encoders(run_command: Call, tmp_path: Path, monk
         trained, raw = (row["levels"]["pair"]["recall@1"] for row in record["evaluation"][split][:2])
         assert trained > 0.5 > raw
     assert run_command("embed", run, tmp_path / "right.npz", "-o", tmp_path / "right.parquet")[0] == 0
+
+
+def test_new_pairs_by_a_network_of_each_side(
+    run_command: Call, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})
+    run, rungs = tmp_path / "run", "--set=ladder.rungs=['encoder', 'head']"
+    options = ("--pairs", "--set=data.towers=separate", "--minutes", 9, rungs)
+    assert run_command("train", table, *options, "-o", run)[0] == 0
+    diagnosed = json.loads((run / "record.json").read_text())["diagnosis"]
+    assert {split: section["verdicts"][0]["kind"] for split, section in diagnosed.items()} == {
+        "train": "healthy",
+        "test": "healthy",
+    }
+    new = tmp_path / "new.csv"
+    new.write_text("\n".join(["question,answer", *(row.replace(",", " old,") + " alt" for row in rows_of(table))]))
+    found = run_command("evaluate", run, "--texts", new, "--pairs", "--measures", "recall@1", "--json")
+    assert min(way["recall@1"] for way in json.loads(found[1])["evaluation"].values()) > 0.5
+    # Of single texts the side is not known; the vectors of each side are, as the error says.
+    code, _, error = run_command("evaluate", run, "--texts", new, "--text", "question", "--labels", "answer")
+    assert code == 2
+    assert "--side left and --side right, and give both with --left-vectors and --right-vectors" in error
+    pairs, files = tmp_path / "ids.csv", []
+    rows = [row.split(",") for row in new.read_text().split("\n")[1:]]
+    pairs.write_text("\n".join(["question,answer", *(f"q{n},a{n}" for n in range(len(rows)))]))
+    for side, letter, column in (("left", "q", 0), ("right", "a", 1)):
+        texts = tmp_path / f"{side}.csv"
+        texts.write_text("\n".join(["id,text", *(f"{letter}{n},{row[column]}" for n, row in enumerate(rows))]))
+        files += [f"--{side}-vectors", tmp_path / f"{side}.parquet"]
+        assert run_command("embed", run, texts, "--side", side, "-o", files[-1])[0] == 0
+    again = run_command("evaluate", pairs, *files, "--measures", "recall@1", "--json")
+    for way, measures in json.loads(again[1])["evaluation"].items():
+        assert measures["recall@1"] == json.loads(found[1])["evaluation"][way]["recall@1"]
