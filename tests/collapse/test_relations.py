@@ -94,6 +94,13 @@ def test_pairs_on_one_point_are_the_aim() -> None:
         assert kinds(diagnose(collapsed, pairs, gap))[-1] == "network-collapse"
 
 
+@pytest.mark.parametrize("count", [10, 20, 39, 60])
+def test_equal_rows_of_any_count_are_no_better_than_chance(count: int) -> None:
+    known = np.random.default_rng(0).normal(size=(2 * count, 8))
+    result = diagnose(np.ones((2 * count, 8)), Pairs(count, count), np.tile(known[:count], (2, 1)))
+    assert kinds(result) == ["no-better-than-chance", "worse-than-reference", "network-collapse"]
+
+
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_a_gap_between_the_sides_is_no_collapse_and_can_be_subtracted(distance: Literal["cosine", "euclidean"]) -> None:
     random = np.random.default_rng(0)

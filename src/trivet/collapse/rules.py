@@ -15,6 +15,8 @@ from trivet.collapse.significance import Comparison
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict_type import Severity
 
+ROUNDED = 1e-9  # by which a recall, the mean of many queries, may be above one that equals it
+
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingShape:
@@ -39,7 +41,7 @@ class EmbeddingShape:
 
 def above_chance(recall: float, chance_high: float | None) -> bool:
     """Return whether recall@1 is above what permuted labels give; None for a limit that was far off."""
-    return chance_high is None or recall > chance_high
+    return chance_high is None or recall > chance_high + ROUNDED
 
 
 def by_chance(recall: float, chance: float, chance_high: float | None) -> bool:

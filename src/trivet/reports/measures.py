@@ -173,6 +173,8 @@ DIAGNOSIS = {
 OVERS: tuple[Literal["queries"], Literal["classes"]] = ("queries", "classes")
 SAMPLED = {"queries": "other items", "classes": "other classes"}
 """What an interval is about: other items of these classes, as queries and in the gallery, or other classes."""
+SAMPLED_PAIRS = {**SAMPLED, "classes": "other groups"}
+"""The same of pairs."""
 
 
 def finite(value: object) -> float | None:

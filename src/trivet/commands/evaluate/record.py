@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Self
 
 from trivet.metrics.intervals import Over, across_folds, interval_json
-from trivet.reports.measures import CLUSTERING, EVALUATION, OVERS, SAMPLED, VERIFICATION, finite, interval, measure_key
+from trivet.reports.measures import (
+    CLUSTERING,
+    EVALUATION,
+    OVERS,
+    SAMPLED,
+    SAMPLED_PAIRS,
+    VERIFICATION,
+    finite,
+    interval,
+    measure_key,
+)
 from trivet.reports.shared_records import Ends, Intervals, Levels, StampedRecord
 from trivet.runtime.record import Number, Record
 
@@ -148,7 +158,7 @@ class Shares:
         self.values = result.evaluation[level]
         self.unit = result.units.get(level, "class")  # of what an item has at the level
         # What an interval is for.
-        self.sampled = SAMPLED | ({"classes": "other groups"} if self.unit == "group" else {})
+        self.sampled = SAMPLED_PAIRS if self.unit == "group" else SAMPLED
         self.clustering = result.clustering.get(level, ClusteringRecord())
         self.folds = result.folds.get(level, {})
         self.foldless = result.folds_missing.get(level)

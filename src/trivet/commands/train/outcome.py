@@ -11,7 +11,7 @@ from trivet.datasets.dataset import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of, undecided
-from trivet.reports.measures import EVALUATION, SAMPLED, measure_key, named
+from trivet.reports.measures import EVALUATION, SAMPLED, SAMPLED_PAIRS, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
 from trivet.reports.shared_records import Levels
@@ -58,6 +58,7 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
         bars = [(", ".join(names), share) for share, names in together.items()]
         bars.append(("chance", share_of(rows["trained"], level, "chance_recall@1")))
         intervals = record.intervals.get(split, {}).get(level, {}).get(RECALL, {})
+        sampled = SAMPLED_PAIRS if record.data.unit(level) == "group" else SAMPLED
         results.append(
             ComparedLevel(
                 level=level,
@@ -67,7 +68,7 @@ def split_result(split: str, record: RunRecord) -> list[ComparedLevel]:
                 unit=record.data.unit(level),
                 share=shares["trained"],
                 ends=[
-                    f"{percent(ends[0])} to {percent(ends[1])} for {SAMPLED[over]}"
+                    f"{percent(ends[0])} to {percent(ends[1])} for {sampled[over]}"
                     for over, ends in intervals.items()
                     if ends
                 ],
