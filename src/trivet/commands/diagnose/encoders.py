@@ -190,10 +190,10 @@ def _embedded_texts(
                 f"{typed(path)} FILE --side left and --side right, and give both with --left-vectors and "
                 "--right-vectors."
             )
-        parts = np.zeros(len(texts), np.int64) if len(model.networks) == 1 or sides is None else sides
+        numbers = np.zeros(len(texts), np.int64) if len(model.networks) == 1 or sides is None else sides
         rows = np.empty((len(texts), 0))
         for side, network in enumerate(model.networks):
-            of_side = np.flatnonzero(parts == side)
+            of_side = np.flatnonzero(numbers == side)
             some = [texts[row] for row in of_side.tolist()]
             if isinstance(network, TextEmbedder):
                 made = network.embed(some)
