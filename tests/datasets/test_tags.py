@@ -89,10 +89,28 @@ def test_what_needs_classes_is_refused(setting: str, tmp_path: Path) -> None:
         loaded(tmp_path, **NEEDS_CLASSES[setting])
 
 
-def test_decisions_need_classes(tmp_path: Path) -> None:
-    (tmp_path / "fix.csv").write_text("id,decision,label\ni0,drop,\n")
-    with pytest.raises(ValueError, match=r"data\.decisions needs one class for each item"):
-        loaded(tmp_path, decisions=str(tmp_path / "fix.csv"))
+def test_decisions_are_sets_of_tags(tmp_path: Path) -> None:
+    """One may be new; the evaluation splits know it, too, and stay as they are."""
+    before = loaded(tmp_path, divided=True)
+    (tmp_path / "fix.csv").write_text(
+        "id,decision,label\ni0,relabel,square;green\ni1,drop,\ni2,relabel,red\ni3,keep,\ni50,relabel,red\n"
+    )
+    after = loaded(tmp_path, divided=True, decisions=str(tmp_path / "fix.csv"))
+    assert after.decisions == {"keep": 1, "relabel": 2, "drop": 1, "undecided": 0}
+    assert [id for id in before.train.ids if id != "i1"] == list(after.train.ids)
+    tags = {"i0": ["green", "square"], "i2": ["red"]}
+    wanted = trivet.Tags([tags.get(id, TAGS[int(id[1:])]) for id in after.train.ids])
+    found = after.train.relation("tags")
+    assert isinstance(found, trivet.Relation)
+    assert torch.equal(found.positive(found.items, found.items), wanted.positive(wanted.items, wanted.items))
+    assert "green;square" in after.train.names["tags"]
+    for items in after.evaluation.values():
+        check_relation(items)
+        assert items.names == after.train.names
+    assert "1 decision of fix.csv would change items that are evaluated" in after.warnings[-1]
+    (tmp_path / "fix.csv").write_text("id,decision,label\ni0,relabel,square;gren\n")
+    with pytest.raises(ValueError, match=r"'gren' is none; did you mean 'green'\?"):
+        loaded(tmp_path, divided=True, decisions=str(tmp_path / "fix.csv"))
 
 
 @pytest.mark.parametrize(

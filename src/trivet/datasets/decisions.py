@@ -1,4 +1,4 @@
-"""Applies decisions on labels to the training items."""
+"""Applies decisions on labels, classes or sets of tags, to the training items."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from trivet.datasets.dataset import Splits, check_classes, check_trainable
+from trivet.datasets.dataset import Dataset, Splits, check_classes, check_trainable
+from trivet.datasets.tags import tag_relations
 from trivet.io.label_decisions import Decision, decide
+from trivet.io.tag_cells import JOINED, tag_set
 from trivet.runtime.text import counted
 
 
@@ -23,16 +25,22 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     Raises:
         ValueError: as `decide`; also if a class is left with one item, or less than two classes are.
     """
-    train, level = splits.train, splits.level
-    check_classes(train, level, "data.decisions")
+    level, decisions = splits.level, list(decisions)
+    tagged = level in splits.train.tag_matches
+    if tagged:
+        splits = _with_sets(splits, decisions)
+    else:
+        check_classes(splits.train, level, "data.decisions")
+    train = splits.train
     names, labels = train.names[level], train.labels[level].copy()
-    decisions = list(decisions)
     outside = {id for evaluated in splits.evaluation.values() for id in evaluated.ids}.difference(train.ids)
     elsewhere = {
         evaluated.names[level][label]
         for evaluated in splits.evaluation.values()
         for label in np.unique(evaluated.labels[level]).tolist()
     }.difference(names[label] for label in np.unique(labels).tolist())
+    if tagged:
+        elsewhere = set()  # what is trained on are tags
     passed_over = sum(row.id in outside and row.decision in ("relabel", "drop") for row in decisions)
     decided = decide(
         (row for row in decisions if row.id not in outside),
@@ -42,13 +50,14 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
         items="training item",
         classes=f"trained on at level {level!r}",
         elsewhere=elsewhere,
+        tags=_tags(train, level) if tagged else None,
     )
     for item, label in decided.labels.items():
         labels[item] = names.index(label)
     before = np.bincount(train.labels[level], minlength=len(names))
     after = np.bincount(labels[decided.remaining], minlength=len(names))
     single = np.flatnonzero((after == 1) & (before > 1))
-    if len(single):
+    if len(single) and not tagged:
         raise ValueError(
             f"decisions must leave each class at least two items, or none: those of {path} leave {names[single[0]]!r} "
             f"one ({len(single)} of {np.count_nonzero(before)} classes at level {level!r}); keep another of its items, "
@@ -71,3 +80,22 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
             f"{'it' if moved == 1 else 'them'} a class that is not trained on."
         )
     return replace(splits, train=train, noise=noise, decisions=dict(decided.counts), warnings=tuple(warnings))
+
+
+def _tags(data: Dataset, level: str) -> set[str]:
+    return {tag for name in data.names[level] for tag in name.split(JOINED)}
+
+
+def _with_sets(splits: Splits, decisions: Iterable[Decision]) -> Splits:
+    """The splits, which know the sets of tags that decisions make, too."""
+    level, names = splits.level, splits.train.names[splits.level]
+    known = _tags(splits.train, level)
+    made = {tag_set(row.label) for row in decisions if row.decision == "relabel"}
+    names = (*names, *sorted(name for name in made.difference(names) if known.issuperset(name.split(JOINED))))
+
+    def knowing(data: Dataset) -> Dataset:
+        rule = tag_relations({level: names}, {level: data.tag_matches[level]})
+        return replace(data, names={**data.names, level: names}, relations={**data.relations, **rule})
+
+    evaluation = {name: knowing(data) for name, data in splits.evaluation.items()}
+    return replace(splits, train=knowing(splits.train), evaluation=evaluation)

@@ -117,7 +117,7 @@ def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress |
         return with_ngrams(splits, contents)
     sides = read_pair_table(config)
     left, right = (
-        _vectors_of(side, path, config)
+        vectors_by_id(side, path, config)
         for side, path in ((sides.left, config.left_vectors), (sides.right, config.right_vectors))
     )
     widths = left.shape[1], right.shape[1]
@@ -257,8 +257,8 @@ def paired_vectors(config: PairsConfig, items: Vectors) -> Vectors:
     assert config.right_vectors is not None
     table = read_pair_table(config)
     left, right = (
-        _vectors_of(table.left, config.left_vectors, config),
-        _vectors_of(table.right, config.right_vectors, config),
+        vectors_by_id(table.left, config.left_vectors, config),
+        vectors_by_id(table.right, config.right_vectors, config),
     )
     if left.shape[1] != right.shape[1]:
         raise ValueError(
@@ -271,7 +271,7 @@ def paired_vectors(config: PairsConfig, items: Vectors) -> Vectors:
     return replace(items, embeddings=np.concatenate([left, right])[positions])
 
 
-def _vectors_of(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:
+def vectors_by_id(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:
     """The vectors `(C, d)` of the contents of a side, by their ids."""
     known = read_vectors(path, levels=())
     rows = {id: row for row, id in enumerate(known.names())}

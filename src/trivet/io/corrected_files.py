@@ -25,6 +25,7 @@ from trivet.io.npz_files import arrays_of_rows
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs, is_saved
 from trivet.io.read_embeddings import TEXT, read_texts, read_vectors
 from trivet.io.table import read_errors
+from trivet.io.tag_cells import JOINED, LIST, TagCells
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.runtime.arrays import Integers
 
@@ -37,6 +38,7 @@ def write_cleaned(
     level: str | None = None,
     text: str | None = None,
     choice: VectorChoice = NO_CHOICE,
+    tags: TagCells | None = None,
 ) -> dict[str, int]:
     """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
 
@@ -53,6 +55,7 @@ def write_cleaned(
         level: the label level that was decided on; None for the first.
         text: of a csv file, the column of texts; None for "text".
         choice: of a file of embeddings, as it was audited.
+        tags: what cells of several labels are, as they were audited; a new label is then a set of tags of the file.
 
     Returns:
         How many rows there were and are, "rows" and "left", and how many were decided to "keep", "relabel", "drop", or
@@ -64,7 +67,8 @@ def write_cleaned(
         OSError: if the output cannot be written.
     """
     _check_paths(path, decisions, out)
-    vectors = _labels(path, level, text, choice)
+    vectors = _labels(path, level, text, choice, tags)
+    level = level or next(iter(vectors.tags), None)
     level = level or next((name for name in vectors.labels if name != (text or TEXT)), None)
     if level is None:
         raise ValueError(
@@ -73,7 +77,8 @@ def write_cleaned(
         )
     ids, labels, numbers = vectors.names(), vectors.labels[level].tolist(), vectors.rows
     classes = f"at level {level!r} of {path}"
-    decided = decide(read_decisions(decisions), decisions, ids, labels, items="row", classes=classes)
+    known = {tag for label in set(labels) for tag in label.split(JOINED)} if level in vectors.tags else None
+    decided = decide(read_decisions(decisions), decisions, ids, labels, items="row", classes=classes, tags=known)
     counts = decided.counts
     if not any(counts[name] for name in DECISIONS):
         raise ValueError(
@@ -81,8 +86,16 @@ def write_cleaned(
             "keep, relabel or drop."
         )
     # A new label is copied from a row that has it, so that it is of the type of the column, whatever that is.
-    taken = {int(numbers[row]): int(numbers[labels.index(label)]) for row, label in decided.labels.items()}
-    changes = _Changes(decisions, level, taken, numbers[~decided.remaining])
+    first = {label: int(numbers[row]) for row, label in reversed([*enumerate(labels)])}
+    changed = {int(numbers[row]): label for row, label in decided.labels.items()}
+    changes = _Changes(
+        decisions,
+        level,
+        {row: first[label] for row, label in changed.items() if label in first},
+        numbers[~decided.remaining],
+        {row: label.split(JOINED) for row, label in changed.items() if label not in first},
+        None if tags is None else tags.separator,
+    )
     count = WRITERS[path.suffix.lower()](path, out, changes, choice)
     counts[UNDECIDED] = count - sum(counts[name] for name in DECISIONS)
     return {"rows": count, "left": count - len(changes.dropped), **counts}
@@ -96,12 +109,27 @@ class _Changes(NamedTuple):
         level: the column of labels.
         taken: a row -> the row whose label it takes.
         dropped: `(M,)` the rows that are left out.
+        sets: a row -> its tags, where no row has just these.
+        separator: between tags; None of classes.
     """
 
     decisions: Path
     level: str
     taken: dict[int, int]
     dropped: Integers
+    sets: dict[int, list[str]]
+    separator: str | None
+
+    def cell(self, row: int, instead: object) -> list[str] | str:
+        """The tags of a row as its cell had them: a list, or a text; ValueError for objects."""
+        if isinstance(instead, list) and all(isinstance(tag, str) for tag in instead):
+            return self.sets[row]
+        if not isinstance(instead, str):
+            raise ValueError(
+                f"a new set of tags must stand in a list or a text: row {row} has {type(instead).__name__} in "
+                f"{self.level!r}; change it in the file, and remove its decision from {self.decisions}."
+            )
+        return json.dumps(self.sets[row]) if self.separator == LIST else str(self.separator).join(self.sets[row])
 
     def rows(self, count: int) -> tuple[Integers, Integers]:
         """The rows of a file of N that stay, and whose label each takes; ValueError if none stays."""
@@ -129,12 +157,12 @@ def _check_paths(path: Path, decisions: Path, out: Path) -> None:
     check_outputs([Output("--output", file) for file in files], [path, decisions])
 
 
-def _labels(path: Path, level: str | None, text: str | None, choice: VectorChoice) -> Vectors:
+def _labels(path: Path, level: str | None, text: str | None, choice: VectorChoice, tags: TagCells | None) -> Vectors:
     levels = None if level is None else [level]
     return (
-        read_vectors(path, levels=levels, choice=choice, skip_empty=True)
+        read_vectors(path, levels=levels, choice=choice, skip_empty=True, tags=tags)
         if holds_vectors(path, choice)
-        else read_texts(path, text=text or TEXT, levels=levels, skip_empty=True)
+        else read_texts(path, text=text or TEXT, levels=levels, skip_empty=True, tags=tags)
     )
 
 
@@ -162,6 +190,9 @@ def _csv(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
         line = records[row]
         if taken != row:
             line = [*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]]
+        if row in changes.sets:
+            field = _field(str(changes.cell(row, labels[row])), delimiter).encode(encoding)
+            line = [*line[:position], (field, line[position][1]), *line[position + 1 :]]
         lines.append(line)
     write_atomic(out, b"".join(field + end for line in lines for field, end in line))
     return table.count
@@ -191,12 +222,24 @@ def _text(field: bytes, delimiter: str, encoding: str) -> str:
     return (next(csv.reader([field.decode(encoding)], delimiter=delimiter), None) or [""])[0]
 
 
+def _field(text: str, delimiter: str) -> str:
+    """A field of these words, in quotes where it needs them."""
+    sink = io.StringIO()
+    csv.writer(sink, delimiter=delimiter, lineterminator="").writerow([text])
+    return sink.getvalue()
+
+
 def _npz(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     """Arrays that describe no rows of these embeddings stay as they are."""
     with read_errors(path, "npz"), np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     count = len(arrays[changes.level])
     rows, source = changes.rows(count)
+    if changes.sets:
+        cells = arrays[changes.level].astype(object)
+        for row in changes.sets:
+            cells[row] = changes.cell(row, str(cells[row]))
+        arrays[changes.level] = cells.astype(str)
     for name in arrays_of_rows(path, choice):
         arrays[name] = arrays[name][source if name == changes.level else rows]
     _write_array(out, lambda sink: np.savez(sink, **arrays))
@@ -224,6 +267,11 @@ def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int
                 _copy_label(line, taken_from, changes.level)
                 end = b"\n" if lines[numbers[row]].endswith(b"\n") else b""
                 lines[numbers[row]] = json.dumps(line, ensure_ascii=False).encode() + end
+        for row in changes.sets:
+            line = json.loads(lines[numbers[row]])
+            _set_label(line, changes, row)
+            end = b"\n" if lines[numbers[row]].endswith(b"\n") else b""
+            lines[numbers[row]] = json.dumps(line, ensure_ascii=False).encode() + end
         dropped = {numbers[row] for row in changes.dropped}
         write_atomic(out, b"".join(line for number, line in enumerate(lines) if number not in dropped))
         return table.count
@@ -231,6 +279,8 @@ def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int
     labels = copy.deepcopy(objects)
     for row, taken in changes.taken.items():
         _copy_label(objects[row], labels[taken], changes.level)
+    for row in changes.sets:
+        _set_label(objects[row], changes, row)
     count = len(objects)
     objects[:] = [objects[row] for row in changes.rows(count)[0]]
     write_atomic(out, json.dumps(content, ensure_ascii=False, indent=2).encode())
@@ -240,6 +290,11 @@ def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int
 def _copy_label(row: dict[str, Any], other: dict[str, Any], level: str) -> None:
     (target, name), (source, key) = (label_cell(each, level) for each in (row, other))
     target[name] = source[key]
+
+
+def _set_label(row: dict[str, Any], changes: _Changes, number: int) -> None:
+    target, name = label_cell(row, changes.level)
+    target[name] = changes.cell(number, target[name])
 
 
 def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
@@ -253,7 +308,13 @@ def _parquet(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> 
         table = pa.parquet.read_table(path)
     rows, source = changes.rows(len(table))
     position = table.schema.get_field_index(changes.level)
-    relabelled = table.column(changes.level).take(pa.array(source))
+    column = table.column(changes.level)
+    if changes.sets:
+        cells = column.to_pylist()
+        for row in changes.sets:
+            cells[row] = changes.cell(row, cells[row])
+        column = pa.chunked_array([pa.array(cells, column.type)])
+    relabelled = column.take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(position, table.schema.field(position), relabelled)
     if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})

@@ -14,6 +14,7 @@ from trivet.config.base import nearest
 from trivet.io.csv_files import csv_rows, csv_text
 from trivet.io.overwrite_guard import DECISION_FILE
 from trivet.io.table import check_columns
+from trivet.io.tag_cells import JOINED, tag_set
 from trivet.runtime.arrays import Booleans
 
 DECISIONS = ("keep", "relabel", "drop")
@@ -102,6 +103,7 @@ def decide(
     items: str,
     classes: str,
     elsewhere: Collection[str] = (),
+    tags: Collection[str] | None = None,
 ) -> Decided:
     """Work out what decisions make of items; an item whose new label is of a class `elsewhere` is dropped.
 
@@ -109,6 +111,7 @@ def decide(
         path: of the decisions, for errors.
         ids, labels: of the N items; a new label must be one of these.
         items, classes: what an id and a label must be of, for errors: "training item" and "trained on".
+        tags: of which a new label is a set, in any order; None where it is a class.
 
     Raises:
         ValueError: if an id is no item's, or a new label no class or the one that the item has.
@@ -123,6 +126,9 @@ def decide(
                 f"it;{_similar(row.id, ids)} remove the row, or use the file that was decided on."
             )
         item, decision = position[row.id], row.decision
+        if decision == "relabel" and tags is not None:
+            row = row._replace(label=_tag_set(row.label, tags, f"{where} has {row.label!r}"))
+            known.add(row.label)
         if decision == "relabel" and row.label in elsewhere:
             decision = "drop"
         if decision == "relabel":
@@ -141,6 +147,17 @@ def decide(
         decided.remaining[item] = decision != "drop"
         decided.counts[decision] += 1
     return decided
+
+
+def _tag_set(label: str, tags: Collection[str], where: str) -> str:
+    """The set of tags in a text; ValueError if one is not known."""
+    names = tag_set(label)
+    if unknown := next((name for name in names.split(JOINED) if name not in tags), None):
+        raise ValueError(
+            f"a new set must be of the {len(tags)} tags that there are, joined by {JOINED!r}: {where}, and {unknown!r} "
+            f"is none;{_similar(unknown, tags)} correct it."
+        )
+    return names
 
 
 def _similar(name: str, known: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ Recognised = Callable[[Path], bool]
 PER_CLASS = ("embeddings", "level", "class", "queries")
 SUSPECTS = ("id", "label", "proposed_label", "probability_wrong", "evidence")
 TAG_SUSPECTS = ("id", "tag", "kind", "probability_wrong", "evidence")
+PAIR_SUSPECTS = ("id", "left", "right", "kind", "probability_wrong", "evidence")
 DECISION_FILE = ("id", "decision", "label")
 EMBEDDED, CLEANED, MINED = "trivet.model", "trivet.decisions", "trivet.mined"
 INIT_START = "# trivet init"  # what the settings begin with that `trivet init` writes

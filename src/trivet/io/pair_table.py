@@ -223,6 +223,15 @@ def likely_sides(table: DataTable, left: str | None = None, right: str | None = 
     return None
 
 
+def side_columns(path: Path, left: str | None = None, right: str | None = None) -> tuple[str, str]:
+    """The columns of both sides of a table of pairs.
+
+    Raises:
+        ValueError: if the file is broken, or names do not say which they are.
+    """
+    return _sides(open_rows(path, "pairs"), left, right)
+
+
 def _sides(table: DataTable, left: str | None, right: str | None) -> tuple[str, str]:
     """The columns of both sides; ValueError that asks for them where names do not say."""
     for name in (left, right):

@@ -43,6 +43,11 @@ class SeveralLabels(NamedTuple):
     separator: str
 
 
+def tag_set(text: str) -> str:
+    """The name of a set of tags from a text with them in any order: in order and each once, joined by ";"."""
+    return JOINED.join(sorted({name.strip() for name in text.split(JOINED) if name.strip()}))
+
+
 def tag_match(text: str) -> TagMatch:
     """Read how tags match: "any", "all", or a Jaccard index in (0, 1].
 

@@ -18,7 +18,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
-    from trivet.commands.audit.record import AuditRecord, NoiseRate, Suspect, TagSuspect
+    from trivet.commands.audit.record import AuditRecord, NoiseRate, PairSuspect, Suspect, TagSuspect
 
 JUDGING = ("out", "report", "decisions", "relabel_above", "drop_above", "folds", "neighbours", "distance", "split",
            "encoder", "top", "seed", "force", "data_root")  # what --apply refuses  # fmt: skip
@@ -41,8 +41,8 @@ def audit(context: typer.Context, request: AuditOptions) -> int:
         record = audit_path(request)
     if request.json:
         print_json(record.as_json(unset=False))
-    elif record.tags is not None:
-        print_tag_audit(record, request.top)
+    elif record.headline:
+        print_relation_audit(record, request.top)
     else:
         print_audit(record, request.top)
     if record.refused:  # at the end: what was computed is printed and written all the same
@@ -55,9 +55,16 @@ def _apply(request: AuditOptions, decisions: Path) -> int:
 
     if (output := request.output) is None:
         raise ValueError("--apply writes a new file: name it with --output FILE.")
+    level, text, tags = request.level, request.text, request.tags
     with show_progress("applying decisions"):
+        if (sides := request.sides) is not None:
+            from trivet.io.pair_table import side_columns
+            from trivet.io.tag_cells import SINGLE, TagCells
+
+            text, level = side_columns(request.embeddings, sides.left, sides.right)
+            tags = TagCells(SINGLE)
         counts = write_cleaned(
-            request.embeddings, decisions, output, level=request.level, text=request.text, choice=request.choice
+            request.embeddings, decisions, output, level=level, text=text, choice=request.choice, tags=tags
         )
     if request.json:
         print_json(counts | {"output": str(output)})
@@ -112,18 +119,13 @@ def print_audit(record: AuditRecord, top: int) -> None:
             echo(f"{title}: {file}")
 
 
-def print_tag_audit(record: AuditRecord, top: int) -> None:
-    """The numbers of tags that are called missing and superfluous, the ranges, and the most suspect."""
+def print_relation_audit(record: AuditRecord, top: int) -> None:
+    """The headline of an audit of tags or pairs, the ranges, and the most suspect."""
     from trivet.commands.audit.record import probability_text  # here: `--help` needs no records
 
-    called = " and ".join(f"{each.called} {each.kind}" for each in record.tag_ranges)
-    print_text(f"Called wrong: {called} tags" if called else "These embeddings cannot judge these tags", bold=True)
-    for each in record.tag_ranges:
-        print_text(f"{each.kind}: between {100 * each.least:.1f} and {100 * each.most:.1f} % of the judged tags")
-    print_text(
-        f"{record.name}, by {record.level}: {counted(record.items or 0, 'item')}, {counted(record.tags or 0, 'tag')}, "
-        f"of which {record.judged_tags} can be judged"
-    )
+    print_text(record.headline, bold=True)
+    for detail in record.details:
+        print_text(detail)
     suspects = record.tag_suspects[:top]
     if any(suspect.text is not None for suspect in suspects):
         _print_texts(suspects)
@@ -131,10 +133,32 @@ def print_tag_audit(record: AuditRecord, top: int) -> None:
         rows = [(each.id, each.tag, each.kind, probability_text(each.probability_wrong), each.evidence)
                 for each in suspects]  # fmt: skip
         print_table(None, ("id", "tag", "kind"), ("wrong, %", "evidence"), rows, named_by=2)
+    _print_pairs(record.pair_suspects, top)
     for note in record.notes:
         print_text(f"Note: {note}")
-    if record.out:
-        echo(f"Suspects: {record.out}")
+    for title, file in (("Suspects", record.out), ("Decisions", record.decisions), ("Report", record.report)):
+        if file:
+            echo(f"{title}: {file}")
+
+
+def _print_pairs(suspects: Sequence[PairSuspect], top: int) -> None:
+    """The pairs that are listed, and those that are missing, in a table each."""
+    from trivet.commands.audit.record import probability_text  # here: `--help` needs no records
+
+    room = max(16, (shutil.get_terminal_size().columns - 34) // 2)
+    for kind, name in (("listed", "wrong, %"), ("missing", "missing, %")):
+        some = [suspect for suspect in suspects if suspect.kind == kind][:top]
+        rows = [
+            (
+                *((each.id,) if kind == "listed" else ()),
+                *(textwrap.shorten(side, room, placeholder="…") for side in (each.left, each.right)),
+                probability_text(each.probability_wrong),
+            )
+            for each in some
+        ]
+        if rows:
+            words = ("id", "left", "right") if kind == "listed" else ("left", "right")
+            print_table(None, words, (name,), rows, named_by=len(words) - 1)
 
 
 def _headline(rate: NoiseRate) -> str:

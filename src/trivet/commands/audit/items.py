@@ -56,6 +56,7 @@ class Items:
         content: N values, equal for exact duplicates.
         notes: what a reader must know.
         doubt: why an estimate may be too high; empty if nothing speaks for that.
+        tagged: whether the labels are sets of tags.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Items:
     content: Sequence[Hashable] | None = None
     notes: tuple[str, ...] = ()
     doubt: str = ""
+    tagged: bool = False
 
 
 def read_items(request: AuditOptions) -> Items:
@@ -132,6 +134,7 @@ def read_items(request: AuditOptions) -> Items:
         content=row_keys(vectors.embeddings) if texts is None else _wordings(texts),
         notes=tuple(notes),
         doubt=doubt,
+        tagged=level in vectors.tags,
     )
 
 
@@ -157,19 +160,6 @@ def _text_column(request: AuditOptions) -> str:
 
 def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[Vectors, list[str], str]:
     """The vectors of a csv file, its texts, and a note on how they were compared."""
-    encoder = request.encoder
-    if encoder is None:
-        note = (
-            "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
-            "sentence-transformers model (--encoder) does not."
-        )
-    else:
-        note = f"The texts were compared by their embeddings from {encoder}."
-    progress = reporter("embedding texts")
-
-    def encode(texts: list[str]) -> npt.NDArray[Any]:
-        return ngram_vectors(texts, seed=request.seed) if encoder is None else encoder_vectors(texts, encoder, progress)
-
     vectors = read_texts(
         request.embeddings,
         text=_text_column(request),
@@ -179,7 +169,19 @@ def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[
         tags=request.tags,
     )
     texts = list(vectors.texts or ())
-    return replace(vectors, embeddings=encode(texts)), texts, note
+    embeddings, note = encoded_texts(texts, request.encoder, request.seed)
+    return replace(vectors, embeddings=embeddings), texts, note
+
+
+def encoded_texts(texts: list[str], encoder: str | None, seed: int) -> tuple[npt.NDArray[Any], str]:
+    """Vectors of texts by an encoder, or without one by n-grams, and a note on how they are compared."""
+    if encoder is not None:
+        vectors = encoder_vectors(texts, encoder, reporter("embedding texts"))
+        return vectors, f"The texts were compared by their embeddings from {encoder}."
+    return ngram_vectors(texts, seed=seed), (
+        "The texts were compared by their character n-grams (2 to 5 characters), which ignore meaning; a "
+        "sentence-transformers model (--encoder) does not."
+    )
 
 
 def _run_items(request: AuditOptions) -> Items:
@@ -197,13 +199,13 @@ def _run_items(request: AuditOptions) -> Items:
             f"each label level must be one of the data: {run.name} has no {level!r}; {nearest(level, train.labels)}"
         )
     distance = request.distance or config.evaluation.distance
-    notes, doubt = [], ""
+    notes, doubt, tagged = [], "", level in train.tag_matches
     fold: Integers | None = None
     typical = int(np.median(np.unique(train.labels[level], return_counts=True)[1]))
     if folds is None:
-        folds = FEWER if typical < FOLDS * FEW else FOLDS
+        folds = FEWER if typical < FOLDS * FEW and not tagged else FOLDS
     if folds:
-        if typical < folds * FEW:
+        if typical < folds * FEW and not tagged:
             few = counted(typical // folds, "item")
             doubt = f"The median class has only {few} per fold, and the networks were trained on few items"
         from trivet.training.components import begun, trained_on
@@ -212,10 +214,11 @@ def _run_items(request: AuditOptions) -> Items:
         items = begun(config, splits)[1] if uses_features(config) else splits  # features are the same in each fold
         network = partial(trained_on, config, items)
         embeddings, fold = out_of_fold(items, network, folds, needed_classes=config.batch.needed_classes, seed=seed)
-        raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=seed)
-        if raw is not None:
-            embeddings, fold = raw, None
-        notes += note
+        if not tagged:
+            raw, note = _raw_if_better(train, level, embeddings, fold, distance, seed=seed)
+            if raw is not None:
+                embeddings, fold = raw, None
+            notes += note
     else:
         model = trained_model(run)
         embeddings = embed(model, train.inputs, reporter("embedding"))
@@ -242,6 +245,7 @@ def _run_items(request: AuditOptions) -> Items:
         content=content_keys([train]) if texts is None else _wordings(texts),
         notes=tuple(notes),
         doubt=doubt,
+        tagged=tagged,
     )
 
 
@@ -303,9 +307,10 @@ def out_of_fold(
     embedded: list[npt.NDArray[Any]] = []
     for number in range(folds):
         counts = np.bincount(labels[fold != number], minlength=len(train.names[splits.level]))
-        training_rows = np.flatnonzero((fold != number) & (counts[labels] > 1))
+        tagged = splits.level in train.tag_matches  # then a set of tags need not come twice
+        training_rows = np.flatnonzero((fold != number) & (tagged | (counts[labels] > 1)))
         enough = int((counts > 1).sum())
-        if enough < needed_classes:
+        if enough < needed_classes and not tagged:
             raise ValueError(
                 f"a network trained without a fold needs {needed_classes} classes of two items, as many as a batch "
                 f"has: without fold {number + 1} of {folds} there are {enough}; use more folds, or --folds 0."

@@ -13,15 +13,22 @@ from trivet.commands.shared_options import (
     DataRoot,
     DistanceByDimension,
     Json,
+    Left,
+    LeftVectors,
+    PairRows,
+    Right,
+    RightVectors,
     Separator,
     SkipEmpty,
     TrustCode,
     VectorOptions,
     exists,
+    pair_sides,
     tag_cells,
 )
 
 if TYPE_CHECKING:
+    from trivet.io.pair_table import PairSides
     from trivet.io.tag_cells import TagCells
 
 
@@ -32,7 +39,8 @@ class AuditOptions(VectorOptions):
     embeddings: Annotated[
         Path,
         typer.Argument(
-            help=f"Embeddings: {VECTOR_FILES}; texts: a table; or a run folder: its training items.",
+            help=f"Embeddings: {VECTOR_FILES}; texts: a table; pairs: a table or a folder of BEIR; or a run folder: "
+            "its training items.",
             show_default=False,
             callback=exists,
         ),
@@ -49,7 +57,8 @@ class AuditOptions(VectorOptions):
         Path | None,
         typer.Option(
             help="Write all items here, most suspect first: id, label, proposed label, probability, evidence, "
-            "duplicates, outliers and text; of tags those that disagree: id, tag, missing or superfluous."
+            "duplicates, outliers and text; of tags those that disagree: id, tag, missing or superfluous; of pairs all "
+            "and those that are missing."
         ),
     ] = None
     report: Annotated[
@@ -131,6 +140,11 @@ class AuditOptions(VectorOptions):
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False
     data_root: DataRoot = None
     separator: Separator = None
+    pairs: PairRows = False
+    left: Left = None
+    right: Right = None
+    left_vectors: LeftVectors = None
+    right_vectors: RightVectors = None
     trust_code: TrustCode = False
     json: Json = False
 
@@ -138,3 +152,8 @@ class AuditOptions(VectorOptions):
     def tags(self) -> TagCells | None:
         """The answer to what cells of several labels are; None without one."""
         return tag_cells(self.separator, None)
+
+    @property
+    def sides(self) -> PairSides | None:
+        """The sides of pairs; None without any of their options."""
+        return pair_sides(self.pairs, self.left, self.right, self.left_vectors, self.right_vectors)

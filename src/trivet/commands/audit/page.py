@@ -21,13 +21,14 @@ _STRONG = 55  # per cent of the colour of a cell, from which its text is that of
 class PageData(Record):
     """Contents of the page for its script; a suspect and its item have the same number.
 
-    `items` are id, number of the label, number of the picture and text; `suspects` number of the proposed label and of
-    the one on offer, per cent, reasons, duplicate, the item it is one of, its label, outlier, and neighbours: item and
-    how near it is.
+    `tags` are those that a new label may join by ";". `items` are id, number of the label, number of the picture and
+    text; `suspects` number of the proposed label and of the one on offer, per cent, reasons, duplicate, the item it is
+    one of, its label, outlier, and neighbours: item and how near it is.
     """
 
     key: str
     names: list[str]
+    tags: list[str]
     items: list[tuple[str, int, int | None, str | None]]
     suspects: list[tuple[int, int, str, list[str], str | None, str | None, str | None, bool, list[tuple[int, str]]]]
     wrong: str
@@ -121,7 +122,7 @@ def _data(record: AuditRecord, pictures: Pictures) -> PageData:
         suspects.append((*labels, probability_text(probability), entry.reasons, *twin, entry.outlier, near))
     content = [record.name, record.split, record.level, [[entry.id, entry.label] for entry in record.selected]]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-    return PageData(key=key, names=names, items=items, suspects=suspects, wrong=_wrong(record))
+    return PageData(key=key, names=names, tags=record.tag_names, items=items, suspects=suspects, wrong=_wrong(record))
 
 
 def _near(near: NearbyItem) -> str:

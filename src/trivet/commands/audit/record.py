@@ -71,8 +71,19 @@ class TagSuspect(Record):
     text: str | None = None
 
 
-class TagRange(Record):
-    """The range of missing or superfluous tags, relative to all tags, and the number of those called so."""
+class PairSuspect(Record):
+    """A pair of a row, or one that is missing: whether the one is wrong to be listed, or the other not to be."""
+
+    id: str
+    left: str
+    right: str
+    kind: str
+    probability_wrong: Number
+    evidence: str
+
+
+class KindRange(Record):
+    """The range of mistakes of a kind, relative to all tags or pairs, and the number of those called so."""
 
     kind: str
     least: Number
@@ -126,10 +137,12 @@ class AuditRecord(StampedRecord):
         expected_wrong: the sum of the probabilities to be wrong.
         transition: None for more than 50 classes.
         refused: why `relabel_above` or `drop_above` filled in nothing.
-        tags, judged_tags: how many tags there are, and how many of them the embedding knows; None of classes.
-        tag_ranges, tag_suspects: of tags; empty if none is judged.
+        headline, details: of tags and pairs, the result in a sentence, and more on it.
+        tags, judged_tags: how many tags there are, and how many of them the embedding knows; None but of tags.
+        pairs: how many different pairs are listed; None but of pairs.
+        ranges, tag_suspects, pair_suspects: of tags and pairs; empty if none is judged.
         out, decisions, report: the files that were written.
-        selected, class_names, of_run: for the page only, as `command`, `created` and `trivet` are.
+        selected, class_names, tag_names, of_run, apply: for the page only, as `command`, `created` and `trivet` are.
     """
 
     noise_rate: NoiseRate | None = None
@@ -151,16 +164,22 @@ class AuditRecord(StampedRecord):
     transition: Transition | None = None
     notes: list[str] = []
     refused: str = ""
+    headline: str = ""
+    details: list[str] = []
     tags: int | None = None
     judged_tags: int | None = None
-    tag_ranges: list[TagRange] = []
+    pairs: int | None = None
+    ranges: list[KindRange] = []
     tag_suspects: list[TagSuspect] = []
+    pair_suspects: list[PairSuspect] = []
     out: str = ""
     decisions: str = ""
     report: str = ""
     selected: list[SuspectItem] = []
     class_names: list[str] = []
+    tag_names: list[str] = []
     of_run: bool = False
+    apply: str = ""
 
     @property
     def verdict(self) -> str:

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
+from trivet.commands.audit.audited import Audited
 from trivet.commands.audit.items import Items, read_items
 from trivet.commands.audit.options import AuditOptions
+from trivet.commands.audit.pairs import audit_pairs, settings_of_pairs
 from trivet.commands.audit.record import (
     AuditRecord,
     DuplicateCounts,
@@ -23,6 +27,7 @@ from trivet.commands.audit.record import (
 )
 from trivet.commands.audit.tags import audit_tags
 from trivet.commands.printing import command_line
+from trivet.datasets.pairs import PairsConfig
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
@@ -30,6 +35,7 @@ from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import write_decisions
 from trivet.io.overwrite_guard import (
     DECISION_FILE,
+    PAIR_SUSPECTS,
     SUSPECTS,
     TAG_SUSPECTS,
     Output,
@@ -43,6 +49,7 @@ from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplica
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.record import Number
 from trivet.runtime.text import counted
+from trivet.training.run_folder import RunFolder
 
 PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
 FACES = 12_000_000  # characters of pictures and texts that a page may take
@@ -93,8 +100,8 @@ def audit_path(request: AuditOptions) -> AuditRecord:
     """Audit the labels of a file of embeddings or texts, or of the training items of a run; write the requested files.
 
     `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has
-    the label that `Suspect.offered` gives, and is not written if the verdict is "uninformative". Where no label must be
-    wrong, `relabel_above` is refused, and all decisions are left empty. Of tags see `audit_tags`.
+    the label that `Suspect.offered` gives, and is not written if nothing can be judged. Where no label must be wrong,
+    `relabel_above` is refused, and all decisions are left empty. Of tags see `audit_tags`, of pairs `audit_pairs`.
     """
     relabel_above, drop_above, decisions = request.relabel_above, request.drop_above, request.decisions
     for option, above in (("--relabel-above", relabel_above), ("--drop-above", drop_above)):
@@ -102,36 +109,33 @@ def audit_path(request: AuditOptions) -> AuditRecord:
             raise ValueError(f"{option} fills in a decision file: name one with --decisions FILE.")
         if above is not None and not 0 <= above <= 1:
             raise ValueError(f"{option} must be a probability from 0 to 1: got {above}.")
-    tagged = request.tags is not None and request.tags.separator != SINGLE
+    pairs = settings_of_pairs(request)
+    columns = PAIR_SUSPECTS if pairs is not None else TAG_SUSPECTS if _tagged(request) else SUSPECTS
     options = (
-        ("--out", request.out, table(*(TAG_SUSPECTS if tagged else SUSPECTS), exact=False)),
+        ("--out", request.out, table(*columns, exact=False)),
         ("--decisions", decisions, table(*DECISION_FILE)),
         ("--report", request.report, page("audit")),
     )
     check_outputs(
         [Output(option, file, kind, request.force) for option, file, kind in options if file is not None],
-        [request.embeddings],
+        [request.embeddings, *(() if pairs is None else _vector_files(pairs))],
     )
-    if tagged:
-        return audit_tags(request)
-    items = read_items(request)
-    judgement = judge(items, neighbours=request.neighbours, seed=request.seed)
-    noise, record = judgement.suspects.noise, summary(items, judgement)
-    informative = noise.verdict != "uninformative"
-    refused = _refused(noise, relabel_above, drop_above)
-    if refused is not None:
-        record.refused, relabel_above, drop_above = refused, None, None
+    if pairs is not None:
+        audited = audit_pairs(request, pairs)
+    else:
+        items = read_items(request)
+        audited = audit_tags(request, items) if items.tagged else audit_classes(request, items)
+    record, suspects = audited.record, audited.suspects
+    if record.refused:
+        relabel_above, drop_above = None, None
     if request.out is not None:
-        columns = SUSPECTS + FURTHER
-        rows = record.suspects if informative else _rows(items, judgement)
-        cells = ([_cell(getattr(row, name)) for name in columns] for row in rows)
-        write_atomic(request.out, csv_text([columns, *cells]).encode())
+        write_atomic(request.out, csv_text([audited.columns, *audited.rows]).encode())
         record.out = str(request.out)
-    if decisions is not None and informative:
-        decided = _decided(record.suspects, noise.verdict, relabel_above, drop_above)
+    if decisions is not None and suspects:
+        decided = _decided(suspects, record.verdict, relabel_above, drop_above, audited.retained)
         write_atomic(decisions, write_decisions(decided).encode())
         if drop_above is not None:
-            record.notes.append(_left_out(decided, drop_above))
+            record.notes.append(_left_out(record, decided, drop_above))
         record.decisions = str(decisions)
     elif decisions is not None:
         record.notes.append(f"No decision file was written to {decisions}, as no label is suspected.")
@@ -139,13 +143,58 @@ def audit_path(request: AuditOptions) -> AuditRecord:
         from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
 
         contents = {
-            "of_run": is_run_folder(request.embeddings),
-            "selected": _page_items(items, judgement, record.suspects),
-            "class_names": list(class_numbers(items.labels)[1]),
+            "of_run": pairs is None and is_run_folder(request.embeddings),
+            "apply": _apply_options(request, record),
+            "selected": _page_items(audited),
+            "class_names": [] if record.pairs else list(class_numbers(audited.items.labels)[1]),
         }
         write_audit_report(record.model_copy(update=contents).stamped(command_line()), request.report)
         record.report = str(request.report)
     return record
+
+
+def _tagged(request: AuditOptions) -> bool:
+    """Whether labels may be sets of tags: as the options say, or the settings of a run."""
+    separator = None if request.tags is None else request.tags.separator
+    if is_run_folder(request.embeddings):
+        separator = getattr(RunFolder.open(request.embeddings).config().data, "separator", None)
+    return separator not in (None, SINGLE)
+
+
+def _vector_files(pairs: PairsConfig) -> list[Path]:
+    return [path for path in (pairs.left_vectors, pairs.right_vectors) if path is not None]
+
+
+def _apply_options(request: AuditOptions, record: AuditRecord) -> str:
+    """The options that `--apply` needs beside the files, for the page."""
+    if record.pairs is not None:
+        sides = request.sides
+        named = () if sides is None else (("--left", sides.left), ("--right", sides.right))
+        return " --pairs" + "".join(f" {option} {quote(value)}" for option, value in named if value is not None)
+    level = "" if request.level is None else f" --labels {quote(request.level)}"
+    return level + (f" --separator {quote(request.separator)}" if record.tags is not None and request.separator else "")
+
+
+def audit_classes(request: AuditOptions, items: Items) -> Audited:
+    """Audit classes: all items are suspects, unless the embedding hardly knows the labels."""
+    judgement = judge(items, neighbours=request.neighbours, seed=request.seed)
+    judged, noise, record = judgement.suspects, judgement.suspects.noise, summary(items, judgement)
+    if (refused := _refused(noise, request.relabel_above, request.drop_above)) is not None:
+        record.refused = refused
+    columns = SUSPECTS + FURTHER
+    rows = record.suspects if noise.verdict != "uninformative" else _rows(items, judgement)
+    (classes,), names = class_numbers(items.labels)
+    return Audited(
+        items=items,
+        record=record,
+        suspects=record.suspects,
+        positions=judged.order,
+        reasons=_evidence(judged, classes, names),
+        near=lambda rows: (judged.neighbours[rows], judged.neighbour_distances[rows]),
+        columns=columns,
+        rows=([_cell(getattr(row, name)) for name in columns] for row in rows),
+        retained=PAIR,
+    )
 
 
 def _refused(noise: NoiseEstimate, relabel_above: float | None, drop_above: float | None) -> str | None:
@@ -319,9 +368,13 @@ def _cell(value: Any) -> Any:
 
 
 def _decided(
-    suspects: Sequence[Suspect], verdict: str, relabel_above: float | None, drop_above: float | None
+    suspects: Sequence[Suspect], verdict: str, relabel_above: float | None, drop_above: float | None, least: int
 ) -> list[tuple[str, str, str]]:
-    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" without both."""
+    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" without both.
+
+    Args:
+        least: items of each label that are not dropped.
+    """
     filled = relabel_above is not None or drop_above is not None
     retained: Counter[str] = Counter()
 
@@ -330,7 +383,7 @@ def _decided(
         right, doubtful = suspect.probability_proposed or 0.0, suspect.probability_not_separable or 0.0
         if relabel_above is not None and right > relabel_above and suspect.proposed_label != label:
             return "relabel"
-        if drop_above is not None and doubtful > drop_above and retained[label] >= PAIR:
+        if drop_above is not None and doubtful > drop_above and retained[label] >= least:
             return "drop"
         retained[label] += 1
         return "keep" if filled else ""
@@ -339,21 +392,21 @@ def _decided(
     return [(suspect.id, decision(suspect), suspect.offered(verdict)) for suspect in reversed(suspects)][::-1]
 
 
-def _left_out(decided: Sequence[tuple[str, str, str]], above: float) -> str:
+def _left_out(record: AuditRecord, decided: Sequence[tuple[str, str, str]], above: float) -> str:
     count = sum(decision == "drop" for _, decision, _ in decided)
-    share = f"{count} of {counted(len(decided), 'item')} ({100 * count / len(decided):.1f} %)"
-    doubt = f"whose labels are wrong, or whose classes overlap there, with a probability above {100 * above:g} %"
-    return f"The decision file leaves out {share}, {doubt}."
+    noun, doubt = "item", "whose labels are wrong, or whose classes overlap there, with a probability"
+    if record.pairs is not None:
+        noun, doubt = "row", "whose sides do not belong together with a probability"
+    share = f"{count} of {counted(len(decided), noun)} ({100 * count / len(decided):.1f} %)"
+    return f"The decision file leaves out {share}, {doubt} above {100 * above:g} %."
 
 
-def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect]) -> list[SuspectItem]:
+def _page_items(audited: Audited) -> list[SuspectItem]:
     """The most suspect items with their nearest neighbours, as the page shows them.
 
     When their pictures and texts take more than 12 million characters, the items that follow are without.
     """
-    (classes,), names = class_numbers(items.labels)
-    judged = judgement.suspects
-    evidence = _evidence(judged, classes, names)
+    items = audited.items
     faces: dict[int, tuple[str | None, str | None]] = {}
     spent = 0
 
@@ -378,12 +431,13 @@ def _page_items(items: Items, judgement: Judgement, suspects: Sequence[Suspect])
             near.distance = round(gap, 4)
         return near
 
+    positions = audited.positions[:PAGE_ITEMS]
+    indices, gaps = audited.near(positions)
     listed = []
-    for i, row in zip(judged.order[:PAGE_ITEMS].tolist(), suspects, strict=False):
-        suspect = SuspectItem(**dict(row), reasons=evidence(i))
+    for i, row, near, far in zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False):
+        suspect = SuspectItem(**dict(row), reasons=audited.reasons(i))
         suspect.thumbnail, suspect.text = face(i)
-        near = zip(judged.neighbours[i].tolist(), judged.neighbour_distances[i].tolist(), strict=True)
-        suspect.neighbours = [nearby(j, gap) for j, gap in islice(near, PAGE_NEIGHBOURS)]
+        suspect.neighbours = [nearby(j, gap) for j, gap in islice(zip(near, far, strict=True), PAGE_NEIGHBOURS)]
         listed.append(suspect)
     return listed
 

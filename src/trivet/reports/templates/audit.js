@@ -3,12 +3,13 @@
   "use strict";
   const list = document.getElementById("list");
   if (!list) return;
-  const { key, names, items, suspects, wrong } = Page.data;
+  const { key, names, tags, items, suspects, wrong } = Page.data;
   const element = (id) => document.getElementById(id);
   const [byLabel, byProposed, kind, state, order] = ["label", "proposed", "kind", "state", "order"].map(element);
   const [keep, relabel, drop, undo, other, keys] = ["keep", "relabel", "drop", "undo", "other", "keys"].map(element);
   const collator = new Intl.Collator(undefined, { numeric: true });
   const known = new Set(names);
+  const allowed = (to) => known.has(to) || (tags.length > 0 && to.split(";").every((tag) => tags.includes(tag.trim())));
   const ROWS = 20; // of a page of the list
   const STORE = `trivet-audit:${key}`;
   const KEYS = "trivet-audit-keys";
@@ -41,7 +42,7 @@
   // Why an item cannot be decided on so; empty if it can.
   function fault(i, decision, to) {
     if (decision !== "relabel") return ["keep", "drop"].includes(decision) ? "" : "no such decision";
-    return to === label(i) ? "it has this label already" : known.has(to) ? "" : "no class has this name";
+    return to === label(i) ? "it has this label already" : allowed(to) ? "" : tags.length ? "no tag has this name" : "no class has this name";
   }
   function load() {
     try {

@@ -1,0 +1,226 @@
+"""Audit of pairs: which do not belong together, and which are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.commands.audit.audited import Audited, nearest_items
+from trivet.commands.audit.items import Items, encoded_texts
+from trivet.commands.audit.options import AuditOptions
+from trivet.commands.audit.record import AuditRecord, KindRange, PairSuspect, Suspect
+from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table, vectors_by_id
+from trivet.io.beir import is_beir
+from trivet.io.overwrite_guard import PAIR_SUSPECTS, is_run_folder
+from trivet.io.pair_table import PairTable
+from trivet.io.read_embeddings import read_texts
+from trivet.io.tag_cells import SINGLE, TagCells
+from trivet.label_noise import PairSuspects, find_pair_suspects
+from trivet.runtime.arrays import Integers
+from trivet.runtime.text import counted
+from trivet.training.run_folder import RunFolder
+
+NEIGHBOURS = 8
+MOST = 1000  # rows on a page
+LISTED, MISSING = "listed", "missing"
+OF_RUN = (
+    "The network of the run was trained on these pairs and does not judge them. Decisions are applied to the file, by "
+    "trivet audit {path} --pairs --apply."
+)
+
+
+class PairRows(NamedTuple):
+    """The rows of a table of pairs, or the judgements of a folder of BEIR, that say what belongs together.
+
+    Attributes:
+        ids: N texts.
+        pairs: `(N, 2)` positions of both contents.
+    """
+
+    ids: Sequence[str]
+    pairs: Integers
+
+
+def settings_of_pairs(request: AuditOptions) -> PairsConfig | None:
+    """The settings of the pairs that are audited; None where a file or run is one of classes or tags."""
+    path, sides = request.embeddings, request.sides
+    if is_run_folder(path) and not is_beir(path):
+        data = RunFolder.open(path).config().data
+        if not isinstance(data, PairsConfig):
+            return None
+        if sides is not None:
+            raise ValueError("a run knows its pairs: leave out --pairs and what names their sides.")
+        return data
+    if sides is None and not is_beir(path):
+        return None
+    given = {} if sides is None else {name: value for name, value in sides._asdict().items() if value is not None}
+    return PairsConfig(path=path, skip_empty=request.skip_empty, **given)
+
+
+def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
+    """Audit pairs by what their sides are: texts, or vectors made elsewhere.
+
+    Raises:
+        ValueError: if the pairs cannot be read, or an option is asked for that they have not.
+    """
+    for option, value in (
+        ("--neighbours", request.neighbours),
+        ("--folds", request.folds),
+        ("--distance", request.distance),
+        ("--separator", request.separator),
+        ("--split", request.split),
+    ):
+        if value is not None:
+            raise ValueError(f"{option} says nothing of pairs, which are all judged, by cosine: leave it out.")
+    if request.decisions is not None and is_beir(config.path):
+        raise ValueError(
+            "--decisions is for the rows of a table, and a folder of BEIR has none: write --out FILE instead, and "
+            "remove what is wrong from the qrels."
+        )
+    table, of_run = read_pair_table(config), config.path != request.embeddings
+    relation = judged_pairs(table, config)
+    listed = np.unique(relation.pairs - np.array([0, len(table.left.contents)]), axis=0)
+    rows = _rows(request, config, table, listed)
+    left, right, shared, note = _vectors(request, config, table)
+    suspects = find_pair_suspects(left, right, listed, shared=shared, seed=request.seed)
+    lefts = [table.left.contents[i] for i in rows.pairs[:, 0].tolist()]
+    items = Items(
+        name=RunFolder.open(request.embeddings).name if of_run else config.path.name,
+        split=None,
+        level=f"{table.left.name} and {table.right.name}",
+        ids=rows.ids,
+        labels=np.array([table.right.contents[j] for j in rows.pairs[:, 1].tolist()], object),
+        embeddings=left[rows.pairs[:, 0]],
+        fold=None,
+        distance="cosine",
+        show=lambda i: lefts[i],
+        texts=lefts,
+        notes=(note, *((OF_RUN.format(path=config.path),) if of_run else ()), *table.notes),
+    )
+    return _audited(items, table, listed, rows, suspects)
+
+
+def _rows(request: AuditOptions, config: PairsConfig, table: PairTable, listed: Integers) -> PairRows:
+    """The rows of the table whose pair belongs together; of BEIR the pairs themselves, with both ids."""
+    if is_beir(config.path):
+        ids = [f"{table.left.ids[i]} {table.right.ids[j]}" for i, j in listed.tolist()]
+        return PairRows(ids, listed)
+    vectors = read_texts(
+        config.path,
+        text=table.left.name,
+        levels=[table.right.name],
+        tags=TagCells(SINGLE),
+        skip_empty=config.skip_empty,
+    )
+    lefts, rights = ({text: i for i, text in enumerate(side.contents)} for side in (table.left, table.right))
+    belongs = {tuple(pair) for pair in listed.tolist()}
+    texts = zip(vectors.texts or (), vectors.labels[table.right.name].tolist(), strict=True)
+    of_rows = [(lefts.get(first.strip(), -1), rights.get(second.strip(), -1)) for first, second in texts]
+    rows = [row for row, pair in enumerate(of_rows) if pair in belongs]
+    names = vectors.names()
+    return PairRows([names[row] for row in rows], np.array([of_rows[row] for row in rows], np.int64).reshape(-1, 2))
+
+
+def _vectors(
+    request: AuditOptions, config: PairsConfig, table: PairTable
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool, str]:
+    """The vectors of both sides, whether they are of a space, and a note on what they are."""
+    if config.left_vectors is not None and config.right_vectors is not None:
+        if request.encoder is not None:
+            raise ValueError("--encoder is for texts, and the vectors of both sides are there: leave it out.")
+        left = vectors_by_id(table.left, config.left_vectors, config)
+        right = vectors_by_id(table.right, config.right_vectors, config)
+        shared = config.towers == "shared" or (config.towers == "auto" and left.shape[1] == right.shape[1])
+        spaces = "of one space" if shared else "of two spaces, which are compared by what the other pairs say"
+        return left, right, shared, f"The vectors of both sides were taken to be {spaces}."
+    count = len(table.left.contents)
+    vectors, note = encoded_texts([*table.left.contents, *table.right.contents], request.encoder, request.seed)
+    return vectors[:count], vectors[count:], True, note
+
+
+def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, suspects: PairSuspects) -> Audited:
+    judged = suspects.verdict == "judged"
+    position = {tuple(pair): number for number, pair in enumerate(listed.tolist())}
+    number = np.array([position[tuple(pair)] for pair in rows.pairs.tolist()], np.int64)
+    wrong, above = suspects.probability_wrong[number], suspects.random_above[number]
+    order = np.lexsort((np.arange(len(number)), -above, -wrong)) if judged else np.arange(0)
+    called = int((suspects.probability_wrong > 0.5).sum())
+    better: dict[int, tuple[int, float]] = {}
+    for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing.tolist(), strict=True):
+        better.setdefault(i, (j, probability))
+
+    def evidence(row: int) -> str:
+        return f"{100 * above[row]:.1f} % of pairs put together at random go together better"
+
+    def suspect(row: int) -> Suspect:
+        right, probability = better.get(int(rows.pairs[row, 0]), (int(rows.pairs[row, 1]), 1.0))
+        if wrong[row] <= 0.5:
+            right, probability = int(rows.pairs[row, 1]), 0.0
+        return Suspect(
+            id=rows.ids[row],
+            label=str(items.labels[row]),
+            proposed_label=table.right.contents[right],
+            probability_wrong=_short(wrong[row]),
+            probability_not_separable=_short(wrong[row]),
+            probability_proposed=_short(wrong[row] * probability),
+            evidence=evidence(row),
+            text=None if items.texts is None else items.texts[row],
+        )
+
+    pair_suspects = [
+        PairSuspect(
+            id=rows.ids[row],
+            left=lefts,
+            right=str(items.labels[row]),
+            kind=LISTED,
+            probability_wrong=_short(wrong[row]),
+            evidence=evidence(row),
+        )
+        for row in order.tolist()
+        for lefts in [(items.texts or ())[row]]
+    ] + [
+        PairSuspect(
+            id="",
+            left=table.left.contents[i],
+            right=table.right.contents[j],
+            kind=MISSING,
+            probability_wrong=_short(probability),
+            evidence="not listed, and goes together as listed pairs do",
+        )
+        for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing, strict=True)
+    ]
+    least, most = suspects.wrong
+    details = [f"{items.name}: {counted(len(listed), 'pair')} of {items.level}, in {counted(len(rows.ids), 'row')}"]
+    if judged:
+        details.insert(0, f"between {100 * least:.1f} and {100 * most:.1f} % of the pairs do not belong together")
+        details.append(f"{counted(len(suspects.missing), 'pair')} that the file does not list go together as those do")
+    record = AuditRecord(
+        headline=f"Called wrong: {called} of {counted(len(listed), 'pair')}" if judged else suspects.reason,
+        details=details,
+        name=items.name,
+        level=items.level,
+        items=len(rows.ids),
+        distance=items.distance,
+        pairs=len(listed),
+        ranges=[KindRange(kind=LISTED, least=round(least, 6), most=round(most, 6), called=called)] if judged else [],
+        pair_suspects=pair_suspects,
+        notes=list(items.notes),
+    )
+    shown = order[:MOST]
+    return Audited(
+        items=items,
+        record=record,
+        suspects=[suspect(row) for row in order.tolist()],
+        positions=shown,
+        reasons=lambda row: [evidence(row)],
+        near=nearest_items(items, NEIGHBOURS),
+        columns=[*PAIR_SUSPECTS, "decision"],
+        rows=([*(getattr(row, name) for name in PAIR_SUSPECTS), ""] for row in pair_suspects),
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,144 @@
+"""`trivet audit --pairs`: wrong and missing pairs of texts, vectors and BEIR; decisions are applied to the table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.commands.conftest import Call
+
+COLOURS = ("red", "blue", "green", "black", "white", "brown", "grey", "yellow", "pink", "golden")
+THINGS = ("horse", "tree", "house", "bird", "stone", "cloud", "river", "table", "candle", "wagon")
+SIZES = ("small", "large", "old")
+WRONG = 15
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """300 queries with answers of the same words; those of the first 15 are moved on by a row."""
+    monkeypatch.chdir(tmp_path)
+    texts = [f"{size} {colour} {thing}" for size in SIZES for colour in COLOURS for thing in THINGS]
+    texts = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
+    answers = [f"this {text} is here" for text in texts]
+    answers[:WRONG] = [*answers[1:WRONG], answers[0]]
+    rows = [[query, answer] for query, answer in zip(texts, answers, strict=True)]
+    with Path("faq.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["query", "answer"], *rows])
+    return rows
+
+
+def test_wrong_pairs_are_ranked_and_dropped(words: list[list[str]], run_command: Call) -> None:
+    options = ("--out", "s.csv", "--decisions", "d.csv", "--drop-above", "0.5", "--report", "page.html", "--json")
+    code, out, err = run_command("audit", "faq.csv", "--pairs", *options)
+    assert (code, err) == (0, "")
+    record = json.loads(out)
+    called = {
+        row["id"] for row in record["pair_suspects"] if row["kind"] == "listed" and row["probability_wrong"] > 0.5
+    }
+    assert called
+    assert called <= {str(row) for row in range(WRONG)}
+    assert record["pairs"] == 300
+    least, most = (record["ranges"][0][end] for end in ("least", "most"))
+    assert least <= WRONG / 300 + 1e-6 <= most + 2e-6
+    rows = rows_of("s.csv")
+    assert list(rows[0]) == ["id", "left", "right", "kind", "probability_wrong", "evidence", "decision"]
+    assert [row["left"] for row in rows[:5]] == [words[int(row["id"])][0] for row in rows[:5]]
+    assert "go together better" in rows[0]["evidence"]
+    assert "Called wrong: " in Path("page.html").read_text()
+    code, out, err = run_command("audit", "faq.csv", "--pairs", "--apply", "d.csv", "-o", "clean.csv", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["drop"] == len(called)
+    left = [[row["query"], row["answer"]] for row in rows_of("clean.csv")]
+    assert left == [row for number, row in enumerate(words) if str(number) not in called]
+
+
+def test_the_console_says_the_result_first(words: list[list[str]], run_command: Call) -> None:
+    code, out, _ = run_command("audit", "faq.csv", "--pairs")
+    assert code == 0
+    assert out.startswith("Called wrong: ")
+    assert "% of the pairs do not belong together" in " ".join(out.split())
+
+
+def test_right_pairs_are_not_accused(words: list[list[str]], run_command: Call) -> None:
+    with Path("right.csv").open("w", newline="") as file:
+        rows = [[query, f"this {query} is here"] for query, _ in words]
+        csv.writer(file).writerows([["query", "answer"], *rows])
+    _, out, _ = run_command("audit", "right.csv", "--pairs", "--json")
+    assert all(row["probability_wrong"] < 0.5 for row in json.loads(out)["pair_suspects"] if row["kind"] == "listed")
+
+
+def test_vectors_of_two_spaces(words: list[list[str]], run_command: Call) -> None:
+    random = np.random.default_rng(0)
+    points = random.normal(size=(300, 12))
+    right = points @ random.normal(size=(12, 7)) + random.normal(size=(300, 7)) / 5
+    np.savez("l.npz", embeddings=points, id=[f"i{row}" for row in range(300)])
+    np.savez("r.npz", embeddings=right, id=[f"c{row}" for row in range(300)])
+    order = [*range(1, WRONG), 0, *range(WRONG, 300)]
+    with Path("both.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "caption"], *([f"i{row}", f"c{order[row]}"] for row in range(300))])
+    vectors = ("--left-vectors", "l.npz", "--right-vectors", "r.npz")
+    code, out, err = run_command("audit", "both.csv", *vectors, "--json")
+    assert (code, err) == (0, "")
+    suspects = json.loads(out)["pair_suspects"]
+    assert {row["left"] for row in suspects[:10]} <= {f"i{row}" for row in range(WRONG)}
+    assert "of two spaces" in " ".join(json.loads(out)["notes"])
+    code, _, err = run_command("audit", "both.csv", *vectors, "--encoder", "x")
+    assert (code, "--encoder is for texts" in err) == (2, True)
+
+
+def test_a_folder_of_beir(words: list[list[str]], run_command: Call) -> None:
+    folder = Path("beir")
+    (folder / "qrels").mkdir(parents=True)
+    for name, side in (("queries", 0), ("corpus", 1)):
+        lines = [json.dumps({"_id": f"{name[0]}{row}", "text": each[side]}) for row, each in enumerate(words)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    lines = [f"q{row}\tc{row}\t1" for row in range(300)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]))
+    code, out, err = run_command("audit", "beir", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["pair_suspects"][0]["id"].split()[0] in {f"q{row}" for row in range(WRONG)}
+    code, _, err = run_command("audit", "beir", "--decisions", "d.csv")
+    assert (code, "write --out FILE instead" in err) == (2, True)
+    assert run_command("audit", "beir", "--out", "s.csv")[0] == 0
+
+
+def test_a_run_on_pairs_is_audited_by_what_it_was_trained_on(words: list[list[str]], run_command: Call) -> None:
+    """Its texts, not its network."""
+    Path("runs/faq").mkdir(parents=True)
+    path = Path("faq.csv").resolve()
+    Path("runs/faq/config.toml").write_text(f'[data]\nname = "pairs"\npath = "{path}"\n[loss]\nname = "supcon"\n')
+    records = []
+    for asked in (("runs/faq",), ("faq.csv", "--pairs")):
+        code, out, err = run_command("audit", *asked, "--json")
+        assert (code, err) == (0, "")
+        records.append(json.loads(out))
+    assert records[0]["pair_suspects"] == records[1]["pair_suspects"]
+    assert "does not judge them" in " ".join(records[0]["notes"])
+    code, _, err = run_command("audit", "runs/faq", "--pairs")
+    assert (code, "leave out --pairs" in err) == (2, True)
+
+
+def test_pairs_that_cannot_be_judged(words: list[list[str]], run_command: Call) -> None:
+    with Path("faq.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["query", "answer"], *words[:40]])
+    code, out, err = run_command("audit", "faq.csv", "--pairs", "--decisions", "d.csv", "--report", "page.html")
+    assert (code, err) == (0, "")
+    assert out.startswith("These embeddings cannot judge these pairs: there are 40 different pairs")
+    assert not Path("d.csv").exists()
+    assert "No suspects are listed" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize("option", ["--neighbours", "--folds", "--separator", "--split"])
+def test_what_pairs_have_not(words: list[list[str]], run_command: Call, option: str) -> None:
+    code, _, err = run_command("audit", "faq.csv", "--pairs", option, "3")
+    assert code == 2
+    assert f"{option} says nothing of pairs" in err
+    assert run_command("audit", "faq.csv", "--pairs")[0] == 0  # as the sentence says
