@@ -51,13 +51,16 @@ def test_pairs_that_cannot_be_judged() -> None:
     random = np.random.default_rng(0)
     noise = find_pair_suspects(random.normal(size=(300, 8)), random.normal(size=(300, 8)))
     few = find_pair_suspects(*sides(49))
-    for suspects in (noise, few):
+    left, right = sides()
+    classes = find_pair_suspects(left, right, np.stack([np.arange(400), np.arange(400) % 40], axis=1))
+    for suspects in (noise, few, classes):
         assert suspects.verdict == "uninformative"
         assert np.isnan(suspects.probability_wrong).all()
         assert len(suspects.missing) == 0
         assert suspects.wrong == (0, 1)
     assert "do not see what belongs together" in noise.reason
     assert "fewer than 50" in few.reason
+    assert "the 40 contents of the right side come 10 times each, as classes do" in classes.reason
 
 
 def test_pairs_of_a_kind_that_the_embeddings_do_not_see() -> None:

@@ -16,6 +16,7 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 
 RANDOM = 5  # random pairs for each listed pair
 LEAST = 50  # pairs
+CONTENTS, TIMES = 100, 10  # fewer contents of a side that come so often in the mean are classes
 SEPARATED = 0.7  # share of listed pairs that fit better than a random pair, from which on they are judged
 CONFIDENT = 2.71  # twice the log-likelihood that the end of an interval loses: 95 %, on one side
 CANDIDATES = 10  # of each content
@@ -141,7 +142,7 @@ def find_pair_suspects(
     explain: the probabilities of being wrong are rather too low than too high, and their sum is the least number of
     wrong pairs. The most is the number of those that look more like random pairs than like listed ones. A mistake that
     happens to go together is not among them; a right pair in which the embeddings see nothing of what belongs together
-    is.
+    is. Pairs with fewer than 100 contents on a side that come ten times on average are left to an audit of classes.
 
     Args:
         left, right: `(L, d)` and `(R, d')` floating point embeddings, compared by cosine; equal rows are one content.
@@ -180,6 +181,14 @@ def find_pair_suspects(
             len(listed),
             f"there are {len(different)} different pairs, and fewer than {LEAST} do not show what is usual.",
         )
+    for side, (name, other) in enumerate((("left", "right"), ("right", "left"))):
+        contents = len(np.unique(different[:, side]))
+        if contents < CONTENTS and len(different) >= TIMES * contents:
+            return _uninformative(
+                len(listed),
+                f"the {contents} contents of the {name} side come {len(different) / contents:.0f} times each, as "
+                f"classes do; audit them as labels of the {other} side.",
+            )
     vectors = [rows[torch.from_numpy(first)] for rows, first in zip(sides, first_rows, strict=True)]
     contrast = _Contrast(PairViews(vectors[0], vectors[1], different, shared=shared, seed=seed), seed)
     if contrast.separation < SEPARATED:
