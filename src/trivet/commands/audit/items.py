@@ -20,6 +20,7 @@ from trivet.io.embedding_table import Vectors
 from trivet.io.formats import holds_vectors, is_table
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_texts, read_vectors
+from trivet.io.tag_cells import PAIRS
 from trivet.label_noise import estimate_noise
 from trivet.metrics.folds import stratified_folds
 from trivet.metrics.points import Metric
@@ -112,6 +113,11 @@ def read_items(request: AuditOptions) -> Items:
             "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
         )
     level = level or next(iter(vectors.tags), None) or first_level(vectors, _text_column(request))
+    if vectors.tags.get(level) == PAIRS:
+        raise ValueError(
+            f"an audit of pairs needs what lists them: {path} holds their embeddings; audit the table or the folder of "
+            "BEIR itself, with --pairs."
+        )
     notes = [note, *vectors.notes]
     typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
     doubt = ""
