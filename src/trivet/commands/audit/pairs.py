@@ -56,8 +56,8 @@ def settings_of_pairs(request: AuditOptions) -> PairsConfig | None:
         return data
     if sides is None and not is_beir(path):
         return None
-    given = {} if sides is None else {name: value for name, value in sides._asdict().items() if value is not None}
-    return PairsConfig(path=path, skip_empty=request.skip_empty, **given)
+    named = {} if sides is None else {name: value for name, value in sides._asdict().items() if value is not None}
+    return PairsConfig(path=path, skip_empty=request.skip_empty, **named)
 
 
 def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
@@ -209,12 +209,12 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
         pair_suspects=pair_suspects,
         notes=list(items.notes),
     )
-    shown = order[:MOST]
+    first = order[:MOST]
     return Audited(
         items=items,
         record=record,
         suspects=[suspect(row) for row in order.tolist()],
-        positions=shown,
+        positions=first,
         reasons=lambda row: [evidence(row)],
         near=nearest_items(items, NEIGHBOURS),
         columns=[*PAIR_SUSPECTS, "decision"],

@@ -154,7 +154,7 @@ def audit_path(request: AuditOptions) -> AuditRecord:
 
 
 def _tagged(request: AuditOptions) -> bool:
-    """Whether labels may be sets of tags: as the options say, or the settings of a run."""
+    """Test whether labels may be sets of tags: as the options say, or the settings of a run."""
     separator = None if request.tags is None else request.tags.separator
     if is_run_folder(request.embeddings):
         separator = getattr(RunFolder.open(request.embeddings).config().data, "separator", None)
