@@ -25,6 +25,7 @@ from trivet.datasets.download import find_root
 from trivet.datasets.equal_items import duplicate_text_warnings, trained_and_evaluated
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
+from trivet.datasets.sides import sides_of
 from trivet.io.image_file import Frame
 from trivet.io.label_decisions import read_decisions
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
@@ -121,7 +122,7 @@ def load(
     entry = DATA_SETS.entry(config.name)
     if isinstance(tokenize, tuple):
         assert isinstance(config, pairs.PairsConfig), "the settings of a run are checked"
-        splits = pairs.load_sides(config, tokenize)
+        splits = pairs.load_sides(config, tokenize, progress)
     elif tokenize is None:
         splits = entry.load(config, find_root(data_root), progress)
     elif entry.unencoded is not None:
@@ -130,10 +131,10 @@ def load(
         raise ValueError(f'a network of texts needs texts: set data.name = "texts" in place of {config.name!r}.')
     of_texts = config.item_kind == "texts"
     unfolded, splits = splits, with_validation_fold(splits, config)
-    if config.changes_images and len(splits.train.inputs.shape) != 3:
+    shapes = [side.shape for side in sides_of(splits.train.inputs)]
+    if config.changes_images and all(len(shape) != 3 for shape in shapes):
         raise ValueError(
-            f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape "
-            f"{splits.train.inputs.shape}; remove it."
+            f"data.augment is for images (C, H, W): the inputs of {config.name} have the shape {shapes[0]}; remove it."
         )
     # Splits of pairs may search one collection, and say so themselves; equal texts are one item of a side.
     of_pairs = splits.level in splits.train.numbers

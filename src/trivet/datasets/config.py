@@ -28,7 +28,7 @@ Side = Annotated[int, Field(ge=2, le=4096, description="Side of the square image
 Channels = Annotated[Literal[1, 3], Field(description="1 is grey, 3 is RGB; a grey image is repeated to give 3.")]
 
 
-ItemKind = Literal["images", "texts", "vectors"]
+ItemKind = Literal["images", "texts", "vectors", "images and texts"]  # the last of pairs, a side each
 
 
 class DatasetEntry(NamedTuple):

@@ -1,9 +1,10 @@
-"""Pairs of texts in a file: it lists what belongs together, such as queries and documents, and has no classes."""
+"""Pairs in a file: it lists what belongs together, such as queries and documents or images and texts; no classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Self
 
@@ -12,33 +13,39 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from trivet.config.base import nearest
-from trivet.datasets.config import DataConfig, DatasetEntry, ItemKind
+from trivet.datasets.config import Channels, DataConfig, DatasetEntry, ItemKind
+from trivet.datasets.config import Side as PixelSide
 from trivet.datasets.dataset import Dataset, Inputs, Splits
 from trivet.datasets.image_decoding import Progress
+from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.datasets.judged_pairs import JudgedPairs, pair_cells
 from trivet.datasets.sides import SidedInputs
 from trivet.datasets.splitting import TRAIN
+from trivet.datasets.table import path_inside
 from trivet.datasets.texts import TextInputs, ngrams_of_training, with_inputs, with_ngrams
 from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
 from trivet.io.embedding_table import Vectors
+from trivet.io.image_file import Frame
 from trivet.io.pair_table import PairSide, PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.tag_cells import PAIRS
 from trivet.io.vector_choice import VectorChoice
 from trivet.models import Tokenize
+from trivet.models.towers import SIDES
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
 
 LEVEL = "pair"
+MEMORY_GB = 4  # of decoded images, beyond which files are read again
 REVERSED = "-reversed"  # ends the name of an evaluation split whose queries are the right side
 LARGEST = 0.5  # of the left side: a group that has more of it cannot be held out
 LEAST = 2  # contents of the left side that are trained on, and that are evaluated
 
 
 class PairsConfig(DataConfig):
-    """Pairs of texts, such as queries and documents.
+    """Pairs of texts, such as queries and documents, or of images and texts.
 
     Args:
         path: a csv, tsv, parquet or JSON file with a pair in each row, or a folder in the layout of BEIR.
@@ -51,6 +58,10 @@ class PairsConfig(DataConfig):
         seed: decides which groups are.
         left_vectors, right_vectors: files of vectors made elsewhere, by the ids that the columns of both sides hold, as
             trivet embed writes them; for images and texts, say, by two encoders.
+        images: the side whose column holds paths of images, left, right or both; the other holds texts.
+        root: the folder that the paths start from, where it is not that of the table.
+        image_size: side of the images in pixels, or [height, width]: larger where details matter.
+        resize: shorter side before the cut to image_size, such as 256 before 224; by default only the shape is cut.
         towers: "separate" for a network of each side, which begin alike where the settings name one, and of vectors a
             head of each; "shared" for one of both, for vectors of one space, such as CLIP's; "auto" takes vectors of
             equal length for those of one space.
@@ -69,6 +80,11 @@ class PairsConfig(DataConfig):
     seed: int = Field(0, ge=0)
     left_vectors: Path | None = None
     right_vectors: Path | None = None
+    images: Literal["none", "left", "right", "both"] = "none"
+    root: Path | None = None
+    image_size: PixelSide | tuple[PixelSide, PixelSide] = 64
+    resize: PixelSide | None = None
+    channels: Channels = 3
     towers: Literal["auto", "shared", "separate"] = "auto"
     skip_empty: bool = False
 
@@ -76,17 +92,38 @@ class PairsConfig(DataConfig):
     def _check_vectors(self) -> Self:
         if (self.left_vectors is None) != (self.right_vectors is None):
             raise ValueError("left_vectors and right_vectors go together: got one of them; give both, or neither.")
+        if self.images != "none" and self.left_vectors is not None:
+            raise ValueError("the items are the images or their vectors: remove images, or left_ and right_vectors.")
+        for key in ("root", "image_size", "resize") if self.images == "none" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} is for images: remove it, or set images to the side that has them.")
+        if self.images in SIDES and self.towers == "shared":
+            raise ValueError('towers = "shared" is for sides of one kind: images and texts need a network each.')
         return self
 
     @property
     def item_kind(self) -> ItemKind:
-        """The kind of the items: texts, or the vectors of both sides."""
-        return "texts" if self.left_vectors is None else "vectors"
+        """The kind of the items, of both kinds where these differ."""
+        left, right = self.side_kinds
+        return left if left == right else "images and texts"
 
     @property
     def side_kinds(self) -> tuple[ItemKind, ItemKind]:
-        """The kinds of the items of both sides."""
-        return (self.item_kind, self.item_kind)
+        """The kinds of the items of both sides: texts, images, or vectors."""
+        if self.left_vectors is not None:
+            return ("vectors", "vectors")
+        left: ItemKind = "images" if self.images in ("left", "both") else "texts"
+        return (left, "images" if self.images in ("right", "both") else "texts")
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of an image."""
+        height, width = (self.image_size,) * 2 if isinstance(self.image_size, int) else self.image_size
+        return (self.channels, height, width)
+
+    def frame(self, shape: tuple[int, ...]) -> Frame:
+        """The resizing of images to a shape, by way of `resize`."""
+        return Frame.of(shape, self.resize)
 
     @property
     def separate(self) -> bool:
@@ -113,6 +150,10 @@ def load_pairs(config: PairsConfig, data_root: Path | None, progress: Progress |
         ValueError: if the file is broken, sides or scores are not clear, or the pairs cannot be split.
     """
     splits, contents = unencoded(config)
+    if config.images == "both":
+        images = images_of(config, contents, progress)
+        return with_inputs(splits, lambda inputs: images.subset(inputs.rows))
+    assert config.images == "none", "the settings of a run are checked"
     if config.left_vectors is None or config.right_vectors is None:
         return with_ngrams(splits, contents)
     sides = read_pair_table(config)
@@ -158,14 +199,18 @@ def vectors_of_side(config: PairsConfig, path: Path, choice: VectorChoice) -> Da
     return replace(items, inputs=replace(items.inputs, vectors=placed))
 
 
-def load_sides(config: PairsConfig, tokenize: Sequence[Tokenize | None]) -> Splits:
+def load_sides(
+    config: PairsConfig, tokenize: Sequence[Tokenize | None], progress: Progress | None = None, *, unread: bool = False
+) -> Splits:
     """The contents of both sides, each read as the network of its side takes them.
 
     Args:
-        tokenize: what makes tokens of the texts of a side; None for a network that takes the vectors of their n-grams.
+        tokenize: what makes tokens of the texts of a side; None for a network that takes the vectors of their n-grams,
+            or images.
+        unread: no image is read yet.
 
     Raises:
-        ValueError: as `load_pairs`; also if the items are vectors.
+        ValueError: as `load_pairs`; also if the items are vectors, or an image is missing or cannot be read.
     """
     if config.left_vectors is not None:
         raise ValueError(
@@ -178,7 +223,11 @@ def load_sides(config: PairsConfig, tokenize: Sequence[Tokenize | None]) -> Spli
     first = relation.first_of_right
     left, right = (
         _texts_of_side(splits, contents, span, each)
-        for span, each in zip((slice(0, first), slice(first, len(contents))), tokenize, strict=True)
+        if kind == "texts"
+        else _images_of_side(config, contents, span, progress, unread=unread)
+        for kind, span, each in zip(
+            config.side_kinds, (slice(0, first), slice(first, len(contents))), tokenize, strict=True
+        )
     )
 
     def change(inputs: VectorInputs) -> SidedInputs:
@@ -195,7 +244,7 @@ def _texts_of_side(
     unread = splits.train.inputs
     assert isinstance(unread, VectorInputs)
     if tokenize is None:
-        vectors = ngrams_of_training(splits, contents)
+        vectors = ngrams_of_training(splits, unread.previews)
         return lambda rows: replace(unread, vectors=vectors, rows=rows)
     tokens = tokenize(contents[span])
     # By the numbers of all contents: those of the other side have no tokens.
@@ -230,7 +279,7 @@ def pair_items(config: PairsConfig, split: str | None = None) -> Vectors:
         gallery = gallery if table.collection else np.unique(judged[:, 1]) + left
     queries = np.intersect1d(judged[:, 0], relation.pairs[:, 0])
     numbers = np.concatenate([queries, gallery])
-    ids, contents = _side_ids(table), [*table.left.contents, *table.right.contents]
+    ids, contents = _side_ids(table, config), [*table.left.contents, *table.right.contents]
     return Vectors(
         name=config.path.name,
         embeddings=np.empty((len(numbers), 0), np.float32),
@@ -266,9 +315,61 @@ def paired_vectors(config: PairsConfig, items: Vectors) -> Vectors:
             f"and {right.shape[1]} in {config.right_vectors}; give those of one space, such as what a run that was "
             "trained on both makes of each (trivet embed RUN FILE)."
         )
-    rows = {id: row for row, id in enumerate(_side_ids(table))}
+    rows = {id: row for row, id in enumerate(_side_ids(table, config))}
     positions = np.array([rows[id] for id in items.names()])
     return replace(items, embeddings=np.concatenate([left, right])[positions])
+
+
+def _images_of_side(
+    config: PairsConfig, contents: Sequence[str], span: slice, progress: Progress | None, *, unread: bool
+) -> Callable[[Integers], Inputs]:
+    """Inputs of the images of a side from their numbers, which lie in a span."""
+    images = images_of(config, contents[span], progress, unread=unread)
+    return lambda rows: images.subset(rows - span.start)
+
+
+def images_of(
+    config: PairsConfig, paths: Sequence[str], progress: Progress | None, *, unread: bool = False
+) -> FileInputs | ArrayInputs:
+    """Images by their paths, in memory where there is room for them.
+
+    Raises:
+        ValueError: if one is missing or cannot be read.
+    """
+    root = image_root(config)
+    sources = tuple(root / path_inside(path, root) for path in paths)
+    if lacking := [path for path, source in zip(paths, sources, strict=True) if not source.is_file()]:
+        remedy = "add them, leave their rows out, or name the folder that the paths start from with data.root"
+        if len(lacking) == len(paths):
+            remedy = f'data.images = "{config.images}" says which side has them, data.root where the paths start'
+        raise ValueError(
+            f"every image of {config.path} must be a file below {root}: {len(lacking):,} of {len(paths):,} are not, "
+            f"first {lacking[0][:60]!r}; {remedy}."
+        )
+    frame, full_size = Frame.of(config.image_shape, config.resize), config.augment == "random-resized-crop"
+    if unread:
+        return FileInputs(sources, frame, np.arange(len(sources)), full_size=full_size)
+    return _decoded_files(sources, frame, full_size, progress)
+
+
+@lru_cache(maxsize=2)  # a ladder reads both sides again for each encoder of texts
+def _decoded_files(
+    sources: tuple[Path, ...], frame: Frame, full_size: bool, progress: Progress | None
+) -> FileInputs | ArrayInputs:
+    files = FileInputs(sources, frame, np.arange(len(sources)), full_size=full_size)
+    images, broken = files.decode_all(MEMORY_GB, progress)
+    if broken:
+        position, reason = next(iter(broken.items()))
+        raise ValueError(
+            f"every image of a pair must be readable: {len(broken):,} of {len(sources):,} cannot be read, first "
+            f"{sources[position]} ({reason}); repair them, or leave their rows out."
+        )
+    return images
+
+
+def image_root(config: PairsConfig) -> Path:
+    """The folder that the paths of images start from."""
+    return config.root or (config.path if config.path.is_dir() else config.path.parent)
 
 
 def vectors_by_id(side: PairSide, path: Path, config: PairsConfig) -> npt.NDArray[np.float32]:
@@ -307,7 +408,7 @@ def unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     table = read_pair_table(config)
     texts = [*table.left.contents, *table.right.contents]
     relation = judged_pairs(table, config)
-    items = _all_items(table, texts, relation)
+    items = _all_items(table, texts, relation, config)
     notes = list(table.notes)
     if table.splits is None or config.split == "groups":
         subsets = _group_subsets(relation, table, config)
@@ -373,15 +474,17 @@ def judged_pairs(table: PairTable, config: PairsConfig) -> JudgedPairs:
     return relation
 
 
-def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dataset:
+def _all_items(table: PairTable, contents: list[str], relation: JudgedPairs, config: PairsConfig) -> Dataset:
     """Every content of both sides as an item, whose class is its group."""
-    ids = _side_ids(table)
+    ids, texts = _side_ids(table, config), list[str]()
+    for of_side, kind in zip((table.left, table.right), config.side_kinds, strict=True):
+        texts += [""] * len(of_side.contents) if kind == "images" else of_side.contents
     _, first = np.unique(relation.groups, return_index=True)
     count = len(ids)
     side = (table.left.name,) * len(table.left.ids) + (table.right.name,) * len(table.right.ids)
     return Dataset(
         table.path.stem,
-        VectorInputs(np.empty((count, 0), np.float32), texts, np.arange(count), table.path),
+        VectorInputs(np.empty((count, 0), np.float32), texts if any(texts) else contents, np.arange(count), table.path),
         {LEVEL: relation.groups},
         {LEVEL: tuple(ids[row] for row in first.tolist())},
         ids,
@@ -391,12 +494,16 @@ def _all_items(table: PairTable, texts: list[str], relation: JudgedPairs) -> Dat
     )
 
 
-def _side_ids(table: PairTable) -> tuple[str, ...]:
-    """Different ids of the contents of both sides."""
-    ids = (*table.left.ids, *table.right.ids)
+def _side_ids(table: PairTable, config: PairsConfig) -> tuple[str, ...]:
+    """Different ids of the contents of both sides; images are named by their paths."""
+    sides = (table.left, table.right)
+    named = [
+        side.contents if kind == "images" else side.ids for side, kind in zip(sides, config.side_kinds, strict=True)
+    ]
+    ids = (*named[0], *named[1])
     if len(set(ids)) == len(ids):
         return ids
-    return tuple(f"{side.name}-{id}" for side in (table.left, table.right) for id in side.ids)
+    return tuple(f"{side.name}-{id}" for side, names in zip(sides, named, strict=True) for id in names)
 
 
 def _least_relevant(table: PairTable, relevant: float | None) -> float:
@@ -480,6 +587,6 @@ def _group_subsets(relation: JudgedPairs, table: PairTable, config: PairsConfig)
 ENTRY = DatasetEntry(
     PairsConfig,
     load_pairs,
-    description="pairs of texts, such as queries and documents",
+    description="pairs of texts or images, such as queries and documents",
     unencoded=unencoded,
 )

@@ -246,17 +246,28 @@ def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence
 
 
 def _inside(path: str, root: Path, rows: DataTable, row: int) -> str:
-    """A path relative to the root, of which it may be an absolute one. A "\\" is a "/", unless a file has that name."""
+    """See `path_inside`, of a row."""
     try:
-        plain = Path(path).relative_to(root.absolute()).as_posix() if Path(path).is_absolute() else path
-        if "\\" in plain and not (root / plain).exists():
-            plain = plain.replace("\\", "/")
-        check_inside(posixpath.normpath(plain), root)
+        return path_inside(path, root)
     except ValueError:
         raise ValueError(
             f"a path must lie below {root}: {rows.where(np.array([row]))} of {rows.path} has {path!r}; correct it, or "
             "set data.root."
         ) from None
+
+
+def path_inside(path: str, root: Path) -> str:
+    """A path relative to the root, of which it may be an absolute one. A "\\" is a "/", unless a file has that name.
+
+    Raises:
+        ValueError: if it leads out of the root.
+    """
+    if (absolute := Path(path)).is_absolute() and not absolute.is_relative_to(root.absolute()):
+        raise ValueError(f"a path must lie below {root}: got {path!r}; correct it, or set data.root.")
+    plain = absolute.relative_to(root.absolute()).as_posix() if absolute.is_absolute() else path
+    if "\\" in plain and not (root / plain).exists():
+        plain = plain.replace("\\", "/")
+    check_inside(posixpath.normpath(plain), root)
     return plain
 
 

@@ -90,6 +90,15 @@ def from_folder(folder: Path, kind: EncoderKind, name: str) -> EncoderAtHand:
     return EncoderAtHand(encoder, _settings(encoder, folder))
 
 
+def kind_of_folder(folder: Path) -> EncoderKind:
+    """The kind of what a checkpoint embeds: images where timm saved it, else texts."""
+    try:
+        read_timm_folder(folder)
+    except ValueError:
+        return "texts"
+    return "images"
+
+
 def cached(encoder: Encoder) -> Path | None:
     """The folder of an encoder in the hub's cache, of its pinned revision if that is there."""
     from huggingface_hub import constants  # here: few need it

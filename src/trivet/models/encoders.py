@@ -247,6 +247,14 @@ CATALOGUE = (
 )
 
 
+def kind_of(name: str) -> EncoderKind:
+    """The kind of what an encoder embeds, by its name or network."""
+    entry = next((e for e in CATALOGUE if name.lower() in (e.name.lower(), e.network.lower())), None)
+    if entry is not None:
+        return entry.kind
+    return "texts" if name.startswith(TEXT) else "images"
+
+
 def encoder_named(name: str, kind: EncoderKind) -> Encoder:
     """The encoder of the catalogue of that name or network, or else of the network of that name.
 

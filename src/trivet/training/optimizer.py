@@ -39,7 +39,7 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
     if isinstance(model, Towers) and config.steps != 0:
         learning = [each for each in model.networks if any(weight.requires_grad for weight in each.parameters())]
         if learning:
-            return [group for each in learning for group in parameter_groups(each, config)]
+            return [group for each in learning for group in parameter_groups(each, _of_side(config, each, learning))]
     learns = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not learns and config.steps == 0:
         return [{"params": []}]
@@ -70,6 +70,13 @@ def parameter_groups(model: nn.Module, config: TrainingConfig) -> list[dict[str,
         vectors = [parameter for parameter in members if parameter.ndim <= 1 and config.weight_decay]
         groups += [{"params": matrices, **options}, {"params": vectors, **options, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def _of_side(config: TrainingConfig, network: Embedder, learning: list[Embedder]) -> TrainingConfig:
+    """The settings of a network beside others: without a backbone, where another has one, the rate of new layers."""
+    if network.on_backbone or not any(each.on_backbone for each in learning):
+        return config
+    return config.model_copy(update={"backbone_learning_rate": None, "layer_decay": 1.0})
 
 
 def make_optimizer(

@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trivet.datasets.config import ItemKind
+from trivet.datasets.config import DataConfig, ItemKind
 from trivet.datasets.equal_items import content_keys, copies
 from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.pairs import LEVEL as PAIR
-from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table
-from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
+from trivet.datasets.pairs import PairsConfig, images_of, judged_pairs, read_pair_table
+from trivet.datasets.table import IMAGE, TableConfig, are_image_paths, image_column, list_table
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
-from trivet.io.image_file import SUFFIXES, Frame, open_image
+from trivet.io.image_file import SUFFIXES, Frame, Source, open_image
 from trivet.io.label_columns import (
+    FIRST,
     is_numeric,
     is_text_name,
     label_columns,
@@ -40,6 +41,7 @@ from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.tag_cells import JOINED, TagCells, with_tags
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, nested_vectors, vector_columns
+from trivet.models.towers import SIDES
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
@@ -99,10 +101,11 @@ class DetectedData:
     @property
     def item_kind(self) -> ItemKind:
         """The kind of the items."""
+        if self.kind == "pairs":
+            return DataConfig.parse(self.data, source="pairs").item_kind
         if self.images is not None:
             return "images"
-        of_texts = self.kind == "texts" or (self.kind == "pairs" and "left_vectors" not in self.data)
-        return "texts" if of_texts else "vectors"
+        return "texts" if self.kind == "texts" else "vectors"
 
     def sizes(self, level: str) -> Integers:
         """The number of items of each class or tag, the smallest first."""
@@ -160,7 +163,7 @@ def detect(
         }
         if wrong := [name for name, value in options.items() if value is not None]:
             raise ValueError(f"pairs have two columns of texts, and no labels: leave {wrong[0]} out.")
-        return _pairs(path, pairs or PairSides(), skip_empty)
+        return _pairs(path, pairs or PairSides(), skip_empty, root)
     if path.is_dir() and not sharded(path) and not is_saved(path):
         if (path / "config.toml").is_file():
             raise ValueError(f"init needs data: {path} is a run, whose settings are in {path / 'config.toml'}.")
@@ -353,16 +356,39 @@ def _texts(
     )
 
 
-def _pairs(path: Path, sides: PairSides, skip_empty: bool) -> DetectedData:
+def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) -> DetectedData:
     data: dict[str, Any] = {"name": "pairs", "path": str(path)} | ({"skip_empty": True} if skip_empty else {})
-    data |= {name: str(value) for name, value in sides._asdict().items() if value is not None}
+    data |= {name: str(value) for name, value in columns._asdict().items() if value is not None}
     config = PairsConfig.parse(data, source=str(path))
     assert isinstance(config, PairsConfig)
     table = read_pair_table(config)
     groups = judged_pairs(table, config).groups
     divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
     guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
-    return DetectedData("pairs", data, len(groups), {PAIR: groups}, PAIR, divided, notes=table.notes, guessed=guessed)
+    sides = table.left, table.right
+    of_images = [are_image_paths(side.contents[:FIRST]) for side in sides]
+    images = None
+    if any(of_images) and config.left_vectors is None and not is_beir(path):
+        data["images"] = "both" if all(of_images) else SIDES[of_images.index(True)]
+        data |= {} if root is None else {"root": str(root)}
+        images = _pair_images(data, [side.contents for side, known in zip(sides, of_images, strict=True) if known])
+    return DetectedData(
+        "pairs", data, len(groups), {PAIR: groups}, PAIR, divided, images=images, notes=table.notes, guessed=guessed
+    )
+
+
+def _pair_images(data: dict[str, Any], paths: Sequence[Sequence[str]]) -> Images:
+    """Properties of some images of pairs; ValueError if one cannot be read."""
+    config = PairsConfig.parse(data, source="pairs")
+    assert isinstance(config, PairsConfig)
+    inputs = [images_of(config, each, None, unread=True) for each in paths]
+    sources = [source for each in inputs if isinstance(each, FileInputs) for source in each.sources]
+    spread = np.linspace(0, len(sources) - 1, min(len(sources), SAMPLED_IMAGES), dtype=int)
+    some = [sources[i] for i in np.unique(spread).tolist()]
+    images = _looked_at(some)
+    for position, reason in images.broken.items():
+        raise ValueError(f"every image of a pair must be readable: {some[position]} cannot be read ({reason}).")
+    return images
 
 
 def _without(rows: DataTable, vectors: Mapping[str, VectorColumns]) -> DataTable:
@@ -456,23 +482,30 @@ def _with_images(detected: DetectedData, listing: Listing) -> DetectedData:
     count = len(listing.ids)
     positions = np.unique(np.linspace(0, count - 1, min(count, SAMPLED_IMAGES)).astype(np.int64)).tolist()
     some = [listing.sources[position] for position in positions]
-    frame = Frame(3, (64, 64))
-    inputs = FileInputs(some, frame, np.arange(len(some)))
-    broken = inputs.decode_all(0, reporter("looking at images"))[1]
-    sides, grey = [], True
-    for i, source in enumerate(some):
-        if i in broken:
-            continue
-        with open_image(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
-            sides.append((image.height, image.width))
-            grey &= image.mode in GREY
-    if not sides:
+    images = _looked_at(some)
+    if not len(images.sides):
         raise ValueError(
             f"images must be readable: none of {len(some)} that were looked at in {listing.location} is, first "
-            f"{listing.ids[positions[0]]} ({broken[0]})."
+            f"{listing.ids[positions[0]]} ({images.broken[0]})."
         )
-    images = Images(len(some), {positions[i]: why for i, why in broken.items()}, np.array(sides, np.int64), grey)
+    images = replace(images, broken={positions[i]: why for i, why in images.broken.items()})
+    frame = Frame(3, (64, 64))
     keys = content_keys([listing.items(FileInputs(listing.sources, frame, np.arange(count), listing.boxes))])
     same = count - len(set(keys))
     notes = (*listing.notes, *([f"Copies of other images, byte for byte: {same:,}."] if same else []))
     return replace(detected, listing=listing, images=images, notes=(*detected.notes, *notes))
+
+
+def _looked_at(sources: Sequence[Source]) -> Images:
+    """Properties of some images, of which those that cannot be decoded are listed by their positions."""
+    inputs = FileInputs(sources, Frame(3, (64, 64)), np.arange(len(sources)))
+    broken = inputs.decode_all(0, reporter("looking at images"))[1]
+    sides, grey = [], True
+    for i, source in enumerate(sources):
+        if i in broken:
+            continue
+        file = source if isinstance(source, Path) else io.BytesIO(source.read())  # type: ignore[union-attr]  # of a list
+        with open_image(file) as image:
+            sides.append((image.height, image.width))
+            grey &= image.mode in GREY
+    return Images(len(sources), broken, np.array(sides, np.int64), grey)

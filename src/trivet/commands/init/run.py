@@ -14,10 +14,12 @@ import tomli_w
 import torch
 
 from trivet.commands.init.data import DetectedData, Images
-from trivet.commands.train.candidates import Proposer
+from trivet.commands.train.sided_candidates import make_proposer
 from trivet.datasets import DataConfig, Splits, load
+from trivet.datasets.config import with_validation_fold
 from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
+from trivet.datasets.pairs import PairsConfig, load_sides
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
 from trivet.models.encoder_weights import at_hand
@@ -87,7 +89,12 @@ def propose(
     if detected.images is not None:
         encoders = bool(known.get("weights") or known.get("start")) or bool(at_hand("images"))
         _put_images(proposal, detected.images, encoders=encoders)
+    if detected.images is not None and detected.listing is not None:
         splits = _splits_of_images(proposal, detected, detected.images)
+    elif detected.item_kind == "images and texts":
+        config = DataConfig.parse(proposal.values["data"], source="data")
+        assert isinstance(config, PairsConfig)
+        splits = with_validation_fold(load_sides(config, (None, None), unread=True), config)
     else:
         splits = load(DataConfig.parse(proposal.values["data"], source="data"), data_root)
         if detected.kind == "texts":
@@ -103,7 +110,7 @@ def propose(
     proposal.put("evaluation", {"distance": "cosine"}, why)
     proposal.put("evaluation", {"nmi_plus": 2}, "clusters per class; more take long where classes are many")
     settings = LadderSettings.parse(proposal.values, source="init")
-    proposer = Proposer(settings, splits.train, splits.level, len(sizes))
+    proposer = make_proposer(settings, splits.train, splits.level, len(sizes))
     names = [entry.encoder.name for entry in proposer.ready]
     if detected.kind != "vectors":
         findings.append(_encoders_sentence(names, proposer.missing))
@@ -202,13 +209,14 @@ def _range(numbers: np.ndarray, unit: str) -> str:
 
 def _image_findings(detected: DetectedData, images: Images) -> list[str]:
     short = images.sides.min(axis=1)
-    extent = "all" if images.num_decoded == detected.items else f"{images.num_decoded:,} of them"
+    everything = detected.listing is not None and images.num_decoded == detected.items
+    extent = "all" if everything else f"{images.num_decoded:,} of them"
     findings = [
         f"The shorter side of an image has {_range(short, 'pixel')}{', and no colours' if images.grey else ''} "
         f"({extent} looked at)."
     ]
     if images.broken:
-        assert detected.listing is not None
+        assert detected.listing is not None, "of pairs, a broken image ends the reading"
         position, why = next(iter(images.broken.items()))
         findings.append(
             f"{many(len(images.broken), 'image')} of {images.num_decoded:,} cannot be read and will be left out, "

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trivet.config.plugins import is_reference
 from trivet.datasets import Dataset
 from trivet.datasets.config import ImagesConfig, ItemKind
+from trivet.datasets.pairs import PairsConfig
 from trivet.models.backbones import num_features
 from trivet.models.config import TIMM
-from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, missing
+from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, kind_of_folder, missing
+from trivet.models.encoders import EncoderKind, kind_of
 from trivet.runtime.text import distinct_names
 from trivet.training.config import RunConfig
 from trivet.training.ladder_config import RUNGS, LadderSettings, Rung
@@ -78,6 +80,7 @@ class Proposer:
         classes: how many classes of it a batch may hold.
 
     Attributes:
+        by_trained: whether encoders are ranked by what is trained on them, as they have no space in common.
         kind: of the items.
         ready: the pretrained encoders that can be compared.
         coarse: whether classes hold several modes, which easy positives leave apart.
@@ -90,6 +93,7 @@ class Proposer:
     train: Dataset
     level: str
     classes: int
+    by_trained: ClassVar[bool] = False
     kind: ItemKind = field(init=False)
     ready: list[EncoderAtHand] = field(init=False)
     coarse: bool = field(init=False, default=False)
@@ -98,23 +102,35 @@ class Proposer:
         data, ladder = self.settings.data, self.settings.ladder
         self.kind = data.item_kind
         self.ready = []
-        if self.kind != "vectors":
-            self.ready = at_hand(self.kind, ladder.weights, ladder.encoders)
-            taken = {entry.encoder.name for entry in self.ready}
-            folders = [*dict.fromkeys(folder.resolve() for folder in ladder.start)]
-            names = distinct_names(folders) if folders else []
-            self.ready += [
-                from_folder(folder, self.kind, str(folder) if name in taken else name)
-                for folder, name in zip(folders, names, strict=True)
-            ]
+        folders = [*dict.fromkeys(folder.resolve() for folder in ladder.start)]
+        names = distinct_names(folders) if folders else []
+        for kind in self.kinds:
+            of_kind = [name for name in ladder.weights if len(self.kinds) == 1 or kind_of(name) == kind]
+            wanted = None if ladder.encoders is None else [*ladder.encoders]
+            if wanted is not None and len(self.kinds) > 1:
+                wanted = [name for name in wanted if kind_of(name) == kind]
+            self.ready += at_hand(kind, {name: ladder.weights[name] for name in of_kind}, wanted)
+        taken = {entry.encoder.name for entry in self.ready}
+        for folder, name in zip(folders, names, strict=True) if self.kinds else ():
+            kind = self.kinds[0] if len(self.kinds) == 1 else kind_of_folder(folder)
+            self.ready.append(from_folder(folder, kind, str(folder) if name in taken else name))
+
+    @property
+    def kinds(self) -> tuple[EncoderKind, ...]:
+        """The kinds of the encoders that may be compared: those of the items, none for vectors."""
+        of_items: dict[ItemKind, tuple[EncoderKind, ...]] = {
+            "images": ("images",),
+            "texts": ("texts",),
+            "images and texts": ("images", "texts"),
+            "vectors": (),
+        }
+        return of_items[self.kind]
 
     @property
     def missing(self) -> list[str]:
         """Names of the encoders of the catalogue whose weights are not on this machine."""
-        if self.kind == "vectors":
-            return []
         names = {entry.encoder.name for entry in self.ready}
-        return [encoder.name for encoder in missing(self.kind) if encoder.name not in names]
+        return [encoder.name for kind in self.kinds for encoder in missing(kind) if encoder.name not in names]
 
     @property
     def rungs(self) -> list[Rung]:
@@ -125,14 +141,21 @@ class Proposer:
 
     @property
     def _drawn(self) -> bool:
+        return self._shape is not None and self._shape[0] == 1
+
+    @property
+    def _shape(self) -> tuple[int, ...] | None:
+        """Shape (C, H, W) of the images of the settings; None without images."""
         data = self.settings.data
-        return isinstance(data, ImagesConfig) and data.channels == 1
+        if isinstance(data, PairsConfig):
+            return None if data.images == "none" else data.image_shape
+        return data.input_shape if isinstance(data, ImagesConfig) else None
 
     @property
     def _small(self) -> bool:
         """True if pixels, and a small network of them, may be better than pretrained encoders."""
-        data = self.settings.data
-        return isinstance(data, ImagesConfig) and (self._drawn or min(data.input_shape[1:]) <= SMALL or not self.ready)
+        encoders = any(entry.encoder.kind == "images" for entry in self.ready)
+        return self._shape is not None and (self._drawn or min(self._shape[1:]) <= SMALL or not encoders)
 
     def candidates(self, rung: Rung, ranked: Sequence[Candidate]) -> list[Candidate]:
         """The candidates of a rung.
@@ -175,12 +198,12 @@ class Proposer:
 
     def _inputs(self) -> Candidate | None:
         """The inputs themselves: vectors, those of character n-grams, or the pixels of small images."""
-        data, values = self.settings.data, dict[str, Any]()
-        if isinstance(data, ImagesConfig):
+        values = dict[str, Any]()
+        if self._shape is not None:
             if not self._small:
                 return None
-            side = min(min(data.input_shape[1:]), DRAWN if self._drawn else PIXELS)
-            name, width, values = "the pixels", data.channels * side**2, {"image_size": side, "augment": "none"}
+            side = min(*self._shape[1:], DRAWN if self._drawn else PIXELS)
+            name, width, values = "the pixels", self._shape[0] * side**2, {"image_size": side, "augment": "none"}
         else:
             name = "character n-grams" if self.kind == "texts" else "the vectors"
             width = int(np.prod(self.train.inputs.shape))
@@ -219,7 +242,7 @@ class Proposer:
 
     def _tuned(self, encoder: Candidate) -> list[Candidate]:
         model = {key: value for key, value in encoder.values["model"].items() if key != "freeze"}
-        assert self.kind != "vectors"
+        assert self.kind in ("images", "texts")
         values: Values = {
             "batch": self._batch(16, 4),
             "loss": self._loss(EASY if self.kind == "images" or self.coarse else TRIPLET),
@@ -241,12 +264,9 @@ class Proposer:
         return candidates
 
     def _scratch(self) -> list[Candidate]:
-        data = self.settings.data
-        if not isinstance(data, ImagesConfig):
+        if self._shape is None or not self._small:
             return []
-        if not self._small:
-            return []
-        size = min(min(data.input_shape[1:]), DRAWN if self._drawn else SMALL)
+        size = min(*self._shape[1:], DRAWN if self._drawn else SMALL)
         batch = self._batch(64, 4)
         passes = PASSES * len(self.train) / (batch["num_classes"] * batch["samples_per_class"])
         steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))
@@ -266,15 +286,13 @@ class Proposer:
         data = self.settings.data
         if "augment" in data.model_fields_set:
             return {"augment": data.augment}
-        photographs = isinstance(data, ImagesConfig) and data.mirrored and data.channels == 3
-        return {"augment": "crop-flip"} if photographs else {}
+        return {"augment": "crop-flip"} if data.mirrored and self._shape is not None and not self._drawn else {}
 
     def _data_for(self, entry: EncoderAtHand) -> Values:
         """The settings of images that an encoder takes: in colours, not too small, of sides that are whole squares."""
-        data = self.settings.data
-        if not isinstance(data, ImagesConfig):
+        if self._shape is None:
             return {}
-        sides = data.input_shape[1:]
+        sides = self._shape[1:]
         height, width = (round(side * max(1.0, LEAST_SIDE / min(sides))) for side in sides)
         if entry.encoder.patch > 1:
             height, width = (entry.encoder.image_size(side) for side in (height, width))

@@ -274,6 +274,12 @@ class Further:
         """`LadderConfig.encoders` after the downloads; see `trivet.commands.encoders.run.fetched`."""
         from trivet.commands.encoders.run import fetched  # here: it loads the training stack
 
+        if kind == "images and texts":
+            if self.names:
+                raise ValueError(
+                    "--download is for images or texts alone: fetch encoders of both with trivet encoders --download."
+                )
+            return None
         if kind == "vectors":
             if self.names:
                 raise ValueError("--download is for encoders of images or texts: the data are vectors; leave it out.")

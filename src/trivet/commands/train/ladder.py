@@ -15,8 +15,9 @@ import torch
 
 from trivet.collapse.measures import reference_modes
 from trivet.collapse.monitor import CollapseMonitor
-from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, Proposer, settings_of
+from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, settings_of
 from trivet.commands.train.run import train
+from trivet.commands.train.sided_candidates import make_proposer
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
 from trivet.datasets.dataset import LEAST_CLASSES, hold_out_fold, holds_items_out
@@ -24,6 +25,7 @@ from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder
+from trivet.models.towers import SIDES, TOWERS
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
@@ -184,10 +186,12 @@ class Ladder:
         self._loaded: dict[str, Splits] = {}
         with work("reading the data"):
             values = {"data": settings.data.model_dump(exclude_unset=True), "loss": {"name": "triplet"}}
+            if settings.data.item_kind == "images and texts":
+                values["model"] = {"name": TOWERS, **{side: {"name": "linear"} for side in SIDES}}
             splits = self.load(RunConfig.parse(values, source="the data of a ladder"))
         announce(splits.summary)
         self._folds = validation_folds(splits)
-        self._proposer = Proposer(settings, splits.train, splits.level, self._usable_classes(splits))
+        self._proposer = make_proposer(settings, splits.train, splits.level, self._usable_classes(splits))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
         self._end = math.inf  # time at which a training that is tried must end
@@ -277,6 +281,9 @@ class Ladder:
 
         def order(encoder: Candidate) -> tuple[bool, float]:
             record = tried[encoder.name]
+            if self._proposer.by_trained:
+                of_encoder = [each.map_at_r or 0.0 for each in self.record.candidates if each.encoder == encoder.name]
+                return False, -max(of_encoder)
             return not (encoder.pretrained or record.better), -(record.map_at_r or 0.0)
 
         return sorted(encoders, key=order)
