@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.commands.conftest import Call
 
 COLOURS = ("red", "blue", "green", "black", "white", "brown", "grey", "yellow", "pink", "golden")
@@ -79,16 +80,19 @@ def test_vectors_of_two_spaces(words: list[list[str]], run_command: Call) -> Non
     random = np.random.default_rng(0)
     points = random.normal(size=(300, 12))
     right = points @ random.normal(size=(12, 7)) + random.normal(size=(300, 7)) / 5
-    np.savez("l.npz", embeddings=points, id=[f"i{row}" for row in range(300)])
+    np.savez("l.npz", embeddings=points, id=[f"i{row}.png" for row in range(300)])
     np.savez("r.npz", embeddings=right, id=[f"c{row}" for row in range(300)])
     order = [*range(1, WRONG), 0, *range(WRONG, 300)]
     with Path("both.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["image", "caption"], *([f"i{row}", f"c{order[row]}"] for row in range(300))])
+        csv.writer(file).writerows([["image", "caption"], *([f"i{row}.png", f"c{order[row]}"] for row in range(300))])
     vectors = ("--left-vectors", "l.npz", "--right-vectors", "r.npz")
-    code, out, err = run_command("audit", "both.csv", *vectors, "--json")
+    Image.new("RGB", (8, 8), "red").save("i3.png")
+    Path("i4.png").write_text("no image")
+    code, out, err = run_command("audit", "both.csv", *vectors, "--json", "--report", "page.html")
     assert (code, err) == (0, "")
     suspects = json.loads(out)["pair_suspects"]
-    assert {row["left"] for row in suspects[:10]} <= {f"i{row}" for row in range(WRONG)}
+    assert {row["left"] for row in suspects[:10]} <= {f"i{row}.png" for row in range(WRONG)}
+    assert Path("page.html").read_text().count("data:image/jpeg;base64,") == 1
     assert "of two spaces" in " ".join(json.loads(out)["notes"])
     code, _, err = run_command("audit", "both.csv", *vectors, "--encoder", "x")
     assert (code, "--encoder is for texts" in err) == (2, True)

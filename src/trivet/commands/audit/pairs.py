@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,9 @@ from trivet.commands.audit.items import Items, encoded_texts
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import AuditRecord, KindRange, PairSuspect, Suspect
 from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table, vectors_by_id
+from trivet.datasets.preview import Preview, to_thumbnail
 from trivet.io.beir import is_beir
+from trivet.io.image_file import SUFFIXES, decode_image
 from trivet.io.overwrite_guard import PAIR_SUSPECTS, is_run_folder
 from trivet.io.pair_table import PairTable
 from trivet.io.read_embeddings import read_texts
@@ -96,11 +100,19 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
         embeddings=left[rows.pairs[:, 0]],
         fold=None,
         distance="cosine",
-        show=lambda i: lefts[i],
+        show=lambda i: _preview(lefts[i], config.path.parent),
         texts=lefts,
         notes=(note, *((OF_RUN.format(path=config.path),) if of_run else ()), *table.notes),
     )
     return _audited(items, table, listed, rows, suspects)
+
+
+def _preview(content: str, folder: Path) -> Preview:
+    """The image that a left content is the path of, from the folder of the table; else the content itself."""
+    if Path(content).suffix.lower() in SUFFIXES:
+        with suppress(Exception):  # a file that is not there, or is no image
+            return to_thumbnail(decode_image(folder / content, size=64, channels=3, overflow=True))
+    return content
 
 
 def _rows(request: AuditOptions, config: PairsConfig, table: PairTable, listed: Integers) -> PairRows:
