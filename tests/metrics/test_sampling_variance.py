@@ -242,3 +242,12 @@ def test_differences_with_another_gallery_add_the_variances_up() -> None:
     interval = first.differences(second)["map@r"]["queries"].interval
     alone = [sampling_variances([each])["queries", "micro"].values[0] for each in (first, second)]
     assert interval.high - interval.low > 2 * 1.96 * math.sqrt(sum(alone))
+
+
+def test_few_queries_among_many_items_are_taken_as_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LIMIT", 5)
+    rows, labels = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) // 2
+    retrieval = retrieve(rows[:3], labels[:3], gallery=rows, gallery_labels=labels, measures=("map@r",))
+    found = sampling_variances([retrieval])
+    plain = module.variance_of_mean(retrieval.values, labels[:3], over="queries", average="micro")
+    assert found["queries", "micro"].values == pytest.approx(plain.values)

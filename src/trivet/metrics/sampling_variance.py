@@ -115,6 +115,8 @@ def sampling_variances(
             key: replace(plain, values=_weighted([each[key].values for each in alone], np.square(weights)))
             for key, plain in variances.items()
         }
+    if not removals.queries.any():  # few queries among many items: none of these is looked at
+        return variances
     removals = replace(
         removals,
         values=_weighted([each.values for each in each_removed], weights),
