@@ -150,6 +150,10 @@ def test_folders_of_beir_and_splits(run_command: Call, table: Path) -> None:
             "have two; leave it out",
         ),
         (["--left-vectors", "images.npz", "--right-vectors", "captions.npz", "--labels", "image"], "no labels"),
+        (
+            ["--left-vectors", "images.npz", "--right-vectors", "captions.npz", "--per-class", "x.csv"],
+            "by class or tag",
+        ),
         (["--left-vectors", "images.npz", "--right-vectors", "captions.npz", "--relevant", "9"], "lower it"),
     ],
 )

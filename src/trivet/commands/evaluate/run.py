@@ -362,6 +362,8 @@ def _check_options(
             f"--folds divides classes: the items of {sets.name} have {what} at level {level}; leave it out, or name a "
             "level of classes with --labels."
         )
+    if request.per_class is not None and rules and all(isinstance(rule, JudgedPairs) for rule in rules.values()):
+        raise ValueError(f"--per-class is by class or tag: the pairs of {sets.name} have none; leave it out.")
     for option, value in (("--sample", request.sample), ("--approximate", request.approximate)):
         if value and both_ways:
             raise ValueError(f"{option} is for items of one side: the pairs of {sets.name} have two; leave it out.")
