@@ -119,6 +119,19 @@ def shapes() -> Iterator[str]:
     yield f"no rule had seen: {count('accused')} accused, {count('cleared')} called healthy, {count('open')} open"
 
 
+def relations() -> Iterator[str]:
+    rows = results(STUDIES / "relation_fates.json")["rows"]
+    for what, fate in (("pairs", "collapsed"), ("tags", "inside")):
+        some = [row for row in rows if f" {what}" in row["data"]]
+        accused, cleared, opened = (
+            sum(row["outcome"] == one for row in some) for one in ("accused", "cleared", "open")
+        )
+        called = [row["outcome"] == "right" for row in some if row["fate"] == fate]
+        yield f"{len(some)} embeddings of {what}"
+        yield f"of {what} {accused} accused falsely, {cleared} falsely called healthy, {opened} left open, "
+        yield f"{sum(called)} of {len(called)} {'network' if what == 'pairs' else 'class'} collapses called"
+
+
 def watched_runs() -> Iterator[str]:
     found = results(STUDIES / "watched_runs.json")
     batches, guest, strict, strict_guest = (
@@ -713,7 +726,7 @@ def pair_mistakes() -> Iterator[str]:
 
 SOURCES = {
     "README.md": (of_the_readme,),
-    "docs/collapse_method.md": (diagnosis, shapes, watched_runs, guard, forecasts, gauntlet),
+    "docs/collapse_method.md": (diagnosis, shapes, relations, watched_runs, guard, forecasts, gauntlet),
     "docs/label_noise.md": (worked_example, audits, robust, tag_mistakes, pair_mistakes),
     "docs/networks.md": (first_steps, texts),
     "docs/scale.md": (scale,),
