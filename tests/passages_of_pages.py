@@ -370,8 +370,8 @@ def audits() -> Iterator[str]:
     (worst,) = (cell for cell in people if cell["rate"] == max(one["rate"] for one in people))
     yield (
         f"with {100 * worst['rate']:.1f} %, it begins at {100 * worst['interval'][0]:.0f} %, and "
-        f"{100 * worst['named_wrong']:.0f} % of the labels are called wrong, {100 * worst['named_wrong_rightly']:.0f} % "
-        "of these rightly"
+        f"{100 * worst['named_wrong']:.0f} % of the labels are called wrong, "
+        f"{100 * worst['named_wrong_rightly']:.0f} % of these rightly"
     )
     tables = results(STUDIES / "right_labels.json")["tables"]
     drawn = [cell for name, cell in tables.items() if not name.startswith("KEEL")]
