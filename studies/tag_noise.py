@@ -3,13 +3,11 @@
     TRIVET_DATA=... python studies/tag_noise.py --texts VECTORS --birds VECTORS [--seeds 2]
 
 VECTORS are files of `trivet embed` with a column `label`: all-MiniLM-L6-v2 of 7,500 texts of CLINC150, whose tags are
-the intent and the domain, every second one of the training texts; and EfficientNet-Lite0 of the first 50 classes of CUB, tagged by class, family and order; and
+the intent and the domain; and EfficientNet-Lite0 of the first 50 classes of CUB, tagged by class, family and order; and
 600 of these birds, drawn by the seed. A share of all tags is removed, and as many are added, each a tag drawn by its
 frequency for an item drawn at random. Without mistakes planted, every call counts as wrong here, though the published
-labels have mistakes of their own. An earlier method was chosen on these vectors with seeds 0 and 1. That each tag is
-judged by how much likelier mistakes make it was chosen on draws of CLINC150 and of these birds with seed 0, with strong
-and weak vectors, on digits tagged by parity, size and form, on scikit-learn's `make_multilabel_classification` and on
-sums of Gaussian tags. Seeds from 2 on are reported; 4 and 5 of the 600 birds alone.
+labels have mistakes of their own. The method was chosen on these vectors with seeds 0 and 1; seeds from 2 on are
+reported.
 """
 
 from __future__ import annotations

@@ -679,15 +679,15 @@ def tag_mistakes() -> Iterator[str]:
     missing, superfluous = (known["birds", 0.02, kind] for kind in ("missing", "superfluous"))
     counts = (f"{row['right']} of {row['called']}" for row in (missing, superfluous))
     yield f"tagged by class, family and order, {' and '.join(counts)}, of {missing['planted']} each"
-
-    def called(data: str, rate: float = 0.0, seeds: tuple[int, ...] = (2,)) -> int:
-        return sum(row["called"] for row in rows if (row["data"], row["rate"]) == (data, rate) and row["seed"] in seeds)
-
-    yield f"{called('texts')} of 15,000 tags of the texts are called wrong, and {called('birds')} of 8,667 of the birds"
-    few = called("600 birds", seeds=(2, 3, 4, 5)), called("600 birds", 0.02, (2, 3, 4, 5))
-    hits = sum(row["right"] for row in rows if (row["data"], row["rate"]) == ("600 birds", 0.02))
-    yield f"of four draws of 600 birds {few[0]} tags are called without planted mistakes"
-    yield f"and {few[1]} with 2 %, {hits} of them rightly"
+    called = {
+        data: sum(known[data, 0.0, kind]["called"] for kind in ("missing", "superfluous"))
+        for data in ("texts", "birds")
+    }
+    assert called["birds"] == 0
+    yield f"{called['texts']} of 15,000 tags of the texts are called wrong, and none of the birds"
+    few, planted = known["600 birds", 0.0, "missing"], known["600 birds", 0.02, "missing"]
+    yield f"of 600 birds {few['called']} tags are called missing though none was removed"
+    yield f"with 2 % removed {planted['right']} of the {planted['called']} that are called are right"
 
 
 def pair_mistakes() -> Iterator[str]:

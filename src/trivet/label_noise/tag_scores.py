@@ -37,10 +37,11 @@ class TagViews:
         self._fold = (self._random.permutation(int(content.max()) + 1) % FOLDS)[content]
 
     def scores(self, carried: Booleans) -> Floats:
-        """Scores `(N, T, 2)`: log odds by the neighbours and by logistic regression."""
+        """Scores `(N, T, 3)`: log odds by the neighbours, by logistic regression, and of the share of the tag."""
         share = np.clip(carried.mean(axis=0), LEAST, 1 - LEAST)
         near = (self._near @ carried.astype(np.float64) + STRENGTH * share) / (self._total + STRENGTH)
-        return np.stack([_log_odds(np.clip(near, LEAST, 1 - LEAST)), self._logits(carried, share)], axis=2)
+        odds = np.broadcast_to(_log_odds(share), carried.shape)
+        return np.stack([_log_odds(np.clip(near, LEAST, 1 - LEAST)), self._logits(carried, share), odds], axis=2)
 
     def _logits(self, carried: Booleans, share: Floats) -> Floats:
         logits = np.empty(carried.shape)
