@@ -1,7 +1,9 @@
-"""Labels redrawn with known mistakes, and labels of tables whose classes overlap, all right."""
+"""Labels redrawn from fitted models: the measures by their definitions, and what overlap alone accuses."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +13,53 @@ from tests.label_noise.test_estimate import clusters, overlapping
 from tests.nightly import sampled
 
 from trivet.label_noise import estimate_noise, find_suspects, pair_flip, symmetric
-from trivet.label_noise.estimate import _first_fit, _least, judge
+from trivet.label_noise.estimate import BEYOND, EVENLY_BEYOND, _first_fit, _least, judge
 from trivet.label_noise.neighbourhoods import LabelledPoints
-from trivet.label_noise.posterior import drawn_columns
-from trivet.label_noise.redraws import _slope, redrawn_mistakes
+from trivet.label_noise.posterior import drawn_columns, fit_overlap
+from trivet.label_noise.redraws import _slope, deep_shares, overlap_excess, redrawn_mistakes
 from trivet.label_noise.suspects import _probabilities
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def test_deep_shares_by_their_definition() -> None:
+    random = np.random.default_rng(0)
+    depth, disagrees = np.round(random.normal(size=60), 1), random.random(60) < 0.4  # some equally deep
+    for share, found in zip((0.3, 0.6), deep_shares(disagrees, depth), strict=True):
+        total = weights = 0.0
+        before = [sum(other > one for other in depth) + sum(other == one for other in depth) / 2 for one in depth]
+        for deeper, wrong in zip(before, disagrees, strict=True):
+            weight = max(0.0, 1 - (deeper - min(before)) / 60 / share)
+            total, weights = total + weight * wrong, weights + weight
+        assert found == pytest.approx(total / weights / disagrees.mean())
+    assert deep_shares(np.ones(10, np.bool_), np.zeros(10)) == pytest.approx([1, 1])
+    assert deep_shares(np.zeros(10, np.bool_), np.arange(10.0)).tolist() == [0, 0]
+
+
 def test_columns_are_drawn_with_their_weights() -> None:
     columns = drawn_columns(np.tile([2.0, 0.0, 1.0, 1.0], (40000, 1)), np.random.default_rng(0))
     assert np.bincount(columns) / 40000 == pytest.approx([0.5, 0.0, 0.25, 0.25], abs=0.01)
+
+
+def test_overlap_is_fitted_by_maximum_likelihood() -> None:
+    points, labels = overlapping(60)
+    setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
+    views = _first_fit(setting, 20, 0)[1]
+    found = fit_overlap(views, labels, 2)
+
+    def likelihood(powers: Array) -> float:
+        total = 0.0
+        for scores in views.scores.tolist():
+            logs = [sum(power * score for power, score in zip(powers, one, strict=True)) for one in scores]
+            total += logs[0] - math.log(sum(math.exp(one) for one in logs))  # the label is the first candidate
+        return total
+
+    best = likelihood(found.powers)
+    for change in itertools.product((-0.02, 0.0, 0.02), repeat=2):
+        assert likelihood(np.maximum(found.powers + change, 1e-4)) <= best + 1e-3
+    assert found.best.tolist() == [
+        int(one) for one in views.candidates[np.arange(120), (views.scores @ found.powers).argmax(axis=1)]
+    ]
 
 
 def table(columns: int, items: int, seed: int) -> tuple[Array, Array]:
@@ -49,6 +86,19 @@ def test_right_labels_of_tables_whose_classes_overlap_are_not_accused(draw: Any,
         found = find_suspects(rows, labels, distance=distance)
         assert found.noise.interval is None or found.noise.interval[0] == 0
         assert not (found.probability_wrong > 0.5).any()
+
+
+def test_wrong_labels_disagree_where_overlap_does_not() -> None:
+    def excess(points: Array, labels: Array) -> float:
+        return overlap_excess(LabelledPoints.of(points, labels, folds=None, distance="euclidean"), 0)
+
+    assert excess(*overlapping(700)) < BEYOND
+    points, truth = clusters(6, 100, apart=4)
+    assert excess(points, truth) < BEYOND
+    assert excess(points, symmetric(truth, 0.2, generator=0).labels) > BEYOND
+    assert excess(points, pair_flip(truth, 0.2, generator=0).labels) > EVENLY_BEYOND
+    tripled = np.repeat(points, 100, axis=1)  # over 128 columns: principal axes
+    assert excess(tripled, symmetric(truth, 0.2, generator=0).labels) > BEYOND
 
 
 def test_the_share_of_the_lower_end_that_is_wrong_in_redraws() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from trivet.distances import Array
 from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
 from trivet.label_noise.duplicates import conflicting, intrinsic_dimension
 from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, Neighborhoods, find_neighborhoods
-from trivet.label_noise.posterior import QUANTILE, Posterior, fit_posterior, wilson
-from trivet.label_noise.redraws import redrawn_mistakes
+from trivet.label_noise.posterior import Posterior, fit_posterior
+from trivet.label_noise.redraws import overlap_excess, redrawn_mistakes
 from trivet.metrics.points import Metric
 from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -25,18 +25,17 @@ NEAR = 0.03  # how far the upper end may be from the lower one for a single numb
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
 EVEN = 0.4  # evenness of the deepest that disagree, below which they lie towards the class of their label
-SPARSE = 0.75  # place by distance to the neighbours, above which those that disagree are of a class that is wider
 LONG = 1.5  # times as far from the mean of their class as all items: the deepest are deep for long rows
 CHECKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
 HALF = 0.5  # of the deepest items, of which so many disagree that the embedding is doubted rather than the labels
 LINE = 1.5  # dimensions in which the nearest items spread, up to which overlap may look like any mistakes
 EACH, MOST_SIMULATED = 60, 5000  # items of a class, and of all, below which calls are simulated
+BEYOND, EVENLY_BEYOND = 2.5, 1.0  # standard deviations of the redraws: in general, and where as many disagree of all
 DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
-SURELY = 3.0  # standard deviations by which the agreement must exceed chance
-LIKELIER = SURELY**2 / 2  # the logarithm by which mistakes must make the labels likelier: as sure, of one number
+QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
 
 Answer = Literal["estimated", "cannot-tell", "uninformative"]
 
@@ -51,8 +50,8 @@ class NoiseEstimate:
         rate: share of wrong labels, in [0, 1]; None unless estimated.
         interval: a 95 % interval of that share; None if uninformative. See `estimate_noise` for what it covers.
         reason: why there is no rate, and what to do, in a sentence; empty if estimated.
-        least: the share of labels that overlap does not explain: the lower end without its errors; 0 where that end
-            is; the rate, if estimated.
+        least: the share of labels that overlap does not explain: the lower end without its errors or, where that is 0,
+            without those of overlap; the rate, if estimated.
         slope: by which the log odds of `find_suspects` are multiplied, in (0, 1]: below 1 where labels that are redrawn
             on this embedding show that a fit is surer than right.
         agreement: share of the labels that are the most probable class, for a judge who does not know the label.
@@ -107,8 +106,9 @@ def estimate_noise(
     is taken, for its sampling error is smaller. Equal rows with several labels overlap by definition and are not read.
     It is 0 where these items tell of nothing but overlap:
 
-    * mistakes make the labels hardly likelier than overlap alone: by less than e^4.5 times, three standard deviations
-      of one number (`posterior.fit_posterior`); of fewer than 500 items the rule for few stands for this;
+    * no more of the deepest disagree than of labels that are redrawn on this embedding as if classes only overlapped
+      (`redraws.overlap_excess`), by 2.5 standard deviations, or by one where about as many disagree of all; of fewer
+      than 500 items the rule for few stands for this;
     * the nearest items spread in 1.5 dimensions or less, where overlap may look like any mistakes;
     * p expects more than a tenth of them to disagree;
     * half of them do, or a share larger than that of all labels that agree: the embedding is to be doubted;
@@ -222,7 +222,7 @@ def _verdict(
     order = np.argsort(-first.depth, kind="stable")
     order = order[~conflicting(around, setting.classes)[order]]
     deep, anchors = _deep(disagrees[order])
-    surest = wilson(deep, anchors)
+    surest = _wilson(deep, anchors)
     deep = min(deep, disagreement)
     overlap = float(1 - first.surety[order[:anchors]].mean()) if len(order) else 1.0  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
@@ -231,28 +231,27 @@ def _verdict(
     if sure and deep > 0:
         sure = _reach(setting, first.best, order[:anchors]) < LONG
     if sure and deep > 0:
-        nearer, farther = _evenness(unweighted, first, around, setting.classes, order[:anchors], seed)
-        sure = nearer >= EVEN and farther <= SPARSE
+        sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
     if sure and deep > 0 and few:
         sure = even and _wavers(setting, first, order[:anchors], seed) <= UNSURE
     if sure and deep > FLOOR:
         sure = intrinsic_dimension(around.distances) > LINE
     if sure and deep > FLOOR and not few:
-        sure = first.gain > LIKELIER
+        sure = overlap_excess(setting, seed) > (EVENLY_BEYOND if even else BEYOND)
     settled = sure and near
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
-    low, slope = float(wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
+    low, slope = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
     if sure and not settled and low > FLOOR and items < min(EACH * count, MOST_SIMULATED):
         mistakes = redrawn_mistakes(setting, around, unweighted, first, least, _least, seed)
         least, slope = least * mistakes.share, mistakes.slope
         low = min(low, least)
-    if not settled and low <= FLOOR:  # no label must be wrong
-        least = 0.0
-    high = float(wilson(disagreement, items, SURELY if few else QUANTILE)[1])
+    if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
+        least = max(0.0, min(least, float(_wilson(deep, anchors)[0]) - overlap))
+    high = float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1])
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, high)
     verdict: Answer = "estimated"
     reason = ""
-    if agreement - chance < KNOWS * (1 - chance) or wilson(agreement, items, SURELY)[0] <= chance:
+    if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
         named = f"always naming the largest class would tell {100 * chance:.1f} %"
         if count == items:
@@ -274,16 +273,16 @@ def _verdict(
             )
     elif not settled:
         verdict = "cannot-tell"
-        sure_of = ", more than overlap explains. The others" if low > FLOOR else ". None is called wrong for that: they"
+        where = f"where it is surest, {100 * deep:.1f} % do"
         reason = (
-            f"{100 * disagreement:.1f} % of the labels disagree with the embedding; where it is surest, "
-            f"{100 * deep:.1f} % do{sure_of} may be wrong, or their classes may not be separable in this embedding; "
-            "one that separates them better would tell."
+            f"{100 * disagreement:.1f} % of the labels disagree with the embedding; {where}"
+            f"{', more than overlap explains' if low > FLOOR else ''}. The others may be wrong, or their classes "
+            "may not be separable in this embedding; one that separates them better would tell."
         )
     low_t, high_t = None, None
     priors = np.bincount(views.candidates.ravel(), model.posterior.ravel(), count) / items
     if model.transition is not None:
-        low_t, high_t = wilson(model.transition, priors[:, None] * items + SHRINK)
+        low_t, high_t = _wilson(model.transition, priors[:, None] * items + SHRINK)
     return NoiseEstimate(
         verdict=verdict,
         rate=least if verdict == "estimated" else None,
@@ -319,18 +318,15 @@ def _reach(setting: LabelledPoints, best: Integers, deepest: Integers) -> float:
     return float(np.median(far[deepest]) / max(float(np.median(far)), 1e-300))
 
 
-def _evenness(
-    views: ClassScores, first: Posterior, around: Neighborhoods, classes: Integers, deepest: Integers, seed: int
-) -> tuple[float, float]:
-    """Mean places of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
+def _evenness(views: ClassScores, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
+    """Mean place of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
     rows = views.scores[deepest] @ first.powers + np.where(views.repeated[deepest], -np.inf, 0.0)
     behind = rows.max(axis=1, keepdims=True) - rows  # how much less probable each candidate is
     candidates, best, labels = views.candidates[deepest], first.best[deepest], classes[deepest]
     disagrees = np.flatnonzero(best != labels)
     if len(disagrees) > CHECKED:
         disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:CHECKED])
-    spread = around.distances[deepest].mean(axis=1)
-    entries, spreads = [], []
+    entries = []
     for item in disagrees.tolist():
         peers = (best == best[item]) & (labels == best[item])
         others = behind[peers][candidates[peers] == labels[item]]
@@ -338,9 +334,7 @@ def _evenness(
         if len(others) >= PEERS:
             labels_behind = behind[item, 0]
             entries.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
-        if peers.sum() >= PEERS:
-            spreads.append(float((spread[peers] < spread[item]).mean() + (spread[peers] == spread[item]).mean() / 2))
-    return float(np.mean(entries)) if entries else 0.5, float(np.mean(spreads)) if spreads else 0.5
+    return float(np.mean(entries)) if entries else 0.5
 
 
 def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: int) -> float:
@@ -374,3 +368,12 @@ def _deep(disagrees: Booleans) -> tuple[float, int]:
                 return tried[-1]
         tried.append((rate, items))
     return tried[-1]
+
+
+def _wilson(share: Any, count: Any, quantile: float = QUANTILE) -> tuple[Floats, Floats]:
+    """The interval of Wilson, "Probable Inference", JASA 1927; of 95 % if no other is asked for."""
+    share, count = np.asarray(share, np.float64), np.asarray(count, np.float64)
+    spread = quantile**2 / count
+    centre = (share + spread / 2) / (1 + spread)
+    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)

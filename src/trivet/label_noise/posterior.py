@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ PSEUDO = (5.0, 20.0, 100.0, 500.0, 1e9)  # items of even noise in a row of the t
 COUNTED = 1000  # classes; of more, no transition is counted
 EVEN = 1e6  # shape of the gamma distribution where the counts of a column vary no more than by chance
 DEEPEST = 0.2  # share of the items, those of which a class is surest, that tell where wrong labels go
-QUANTILE = 1.96  # standard deviations of a 95 % interval
 ASTRAY = 0.1  # of the labels, by which the fit may agree with fewer of them than classes that only overlap
 SURE = 0.99  # mean probability of the most probable class, from which the fit with confusions sets out
 
@@ -40,9 +38,6 @@ class Posterior:
     posterior: Floats  # `(N, M)` P(true class is the candidate | x, label)
     other: Integers  # `(N,)` which candidate the true class is if it is not the label's: see `_other`
     copied: float  # share of the labels that are taken from a neighbour, besides T: see `_copied`
-    gain: (
-        float  # logarithm of how much likelier the labels are with mistakes than by p(c | x) alone: see `fit_posterior`
-    )
     # `(N,)` logarithm of the odds that the label is wrong, with the T of `_of_deepest` and the copied labels.
     doubt: Floats
 
@@ -56,13 +51,8 @@ def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: in
     the other folds. The fit sets out from the labels against the most probable classes. Over 1,000 classes the noise is
     taken for even.
 
-    Wrong labels and overlap compete for the labels that disagree. So the rate is at least the lower end of the share
-    that disagrees of the deepest fifth, where p is surest. `gain` says how much better mistakes explain the labels than
-    overlap alone, p fitted to labels that are all right (`_likeliest`): that makes p less sure everywhere, while
-    mistakes leave it sure.
-
-    Where the most probable classes then agree with the labels by a tenth of them less often than those of p alone, a
-    transition that exchanges classes was likeliest: the powers of p alone are taken, and T as counted with them.
+    Where the most probable classes then agree with the labels by a tenth of them less often than those of
+    `fit_overlap`, a transition that exchanges classes was likeliest: its powers are taken, and T as counted with them.
 
     The numbers are fitted to at most 20,000 items, drawn at random.
     """
@@ -73,26 +63,43 @@ def fit_posterior(views: ClassScores, classes: Integers, count: int, *, seed: in
     if len(classes) > FITTED:
         items = all_items.some(np.sort(random.permutation(len(classes))[:FITTED]))
     state = _fit(items, _counted(items, _sure(items)))
-    overlap, alone = _likeliest(items)
-    gain = float(np.log(state.joint(items)[1]).sum()) - alone
+    overlap = _likeliest(items)
     if _agreement(items, state.powers) < _agreement(items, overlap) - ASTRAY:
         state = _counted(items, overlap)
-    return _posterior(all_items, state, _of_deepest(items, state), gain)
+    return _posterior(all_items, state, _of_deepest(items, state))
 
 
-def wilson(share: Any, count: Any, quantile: float = QUANTILE) -> tuple[Floats, Floats]:
-    """The interval of Wilson, "Probable Inference", JASA 1927; of 95 % if no other is asked for."""
-    share, count = np.asarray(share, np.float64), np.asarray(count, np.float64)
-    spread = quantile**2 / count
-    centre = (share + spread / 2) / (1 + spread)
-    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """A fitted model of labels that are all right: each drawn from p(c | x), spread where classes overlap."""
+
+    powers: Floats  # `(V,)`
+    best: Integers  # `(N,)` the most probable class; of equal ones the item's own
+    depth: Floats  # `(N,)` logarithm of how many times as probable it is as the next one
+    candidates: Integers  # `(N, M)`
+    logs: Floats  # `(N, M)` logarithm of p(c | x), up to a number for each item; -inf where a candidate is repeated
+
+    def draw(self, stretch: float, random: np.random.Generator) -> Integers:
+        """Labels `(N,)` drawn from p to a power."""
+        column = drawn_columns(_normalised(stretch * self.logs), random)
+        return np.asarray(self.candidates[np.arange(len(column)), column])
 
 
 def drawn_columns(weights: Floats, random: np.random.Generator) -> Integers:
     """Columns `(N,)` drawn with the weights `(N, M)` of each row."""
     sums = weights.cumsum(axis=1)
     return np.asarray((sums <= random.random(len(sums))[:, None] * sums[:, -1:]).sum(axis=1))
+
+
+def fit_overlap(views: ClassScores, classes: Integers, count: int) -> Overlap:
+    """Fit the powers of the views to labels taken for right, by maximum likelihood (Newton; it is concave)."""
+    blocked = np.where(views.repeated, -np.inf, 0.0)
+    items = _Items(views.candidates, views.scores, blocked, classes, np.zeros(len(classes), np.int64), count)
+
+    powers = _likeliest(items)
+    logs = items.logs(powers)
+    best = items.candidates[np.arange(len(classes)), logs.argmax(axis=1)]
+    return Overlap(powers, best, items.depth(powers), items.candidates, logs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,9 +215,8 @@ def _fit(items: _Items, state: _State) -> _State:
         before = gained
         posterior = joint / total[:, None]
         powers = _newton(items, state.powers, posterior)
-        deepest, best = _deepest(items, powers)
-        least = float(wilson((best != deepest.labels).mean(), len(best))[0])
-        rate = float(np.clip(max(1 - posterior[:, 0].mean(), least), 1e-6, 1 - 1e-6))
+        # Else labels could be explained as well by classes that overlap everywhere, and none would be wrong.
+        rate = max(float(np.clip(1 - posterior[:, 0].mean(), 1e-6, 1 - 1e-6)), _rate(items, powers))
         counts, pseudo = None, 0.0
         if state.counts is not None:
             counts = _Counts.of(items.candidates, posterior, items.labels, items.fold, items.count)
@@ -288,19 +294,24 @@ def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
     return _step(items, _step(items, powers, wanted), wanted)
 
 
-def _likeliest(items: _Items) -> tuple[Floats, float]:
-    """Powers with which all labels are likeliest as drawn from p(c | x), and the logarithm of that likelihood."""
-    from scipy.optimize import minimize
+def _likeliest(items: _Items) -> Floats:
+    """Powers with which the labels are likeliest as drawn from p(c | x); the logarithm is concave in them."""
 
-    powers, wanted = np.full(items.scores.shape[2], 0.1), items.scores[:, 0].sum(axis=0)
+    def likelihood(powers: Floats) -> float:
+        return float(np.log(np.maximum(items.features(powers)[:, 0], 1e-300)).mean())
 
-    def loss(powers: Floats) -> tuple[float, Floats]:  # convex
-        features = items.features(powers)
-        slope = np.einsum("nm,nmv->v", features, items.scores) - wanted
-        return -float(np.log(np.maximum(features[:, 0], 1e-300)).sum()), slope
-
-    solution = minimize(loss, powers, jac=True, method="L-BFGS-B", bounds=[(LEAST, None)] * len(powers))
-    return solution.x, -float(solution.fun)
+    powers, wanted = np.full(items.scores.shape[2], LEAST), items.scores[:, 0].sum(axis=0)
+    gained, before = likelihood(powers), -math.inf
+    for _ in range(ROUNDS):
+        if gained - before < SETTLED:
+            break
+        before, step = gained, _step(items, powers, wanted) - powers
+        for halving in range(20):
+            value = likelihood(powers + step / 2**halving)
+            if value > gained:
+                powers, gained = powers + step / 2**halving, value
+                break
+    return powers
 
 
 def _agreement(items: _Items, powers: Floats) -> float:
@@ -334,7 +345,7 @@ def _step(items: _Items, powers: Floats, wanted: Floats) -> Floats:
     return powers
 
 
-def _posterior(items: _Items, state: _State, deepest: _State, gain: float) -> Posterior:
+def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
     features, (joint, total) = items.features(state.powers), state.joint(items)
     copied, nearby = _copied(items, deepest), items.nearby()
     explained = deepest.explained(items)
@@ -355,7 +366,6 @@ def _posterior(items: _Items, state: _State, deepest: _State, gain: float) -> Po
         if state.counts is None
         else _other(items, posterior, features, state.prior),
         copied=copied,
-        gain=gain,
         doubt=rest - logs[:, 0],
     )
 
