@@ -228,7 +228,10 @@ def test_cells_of_a_file_hold_the_relation_of_its_items() -> None:
     grades = np.array([1.0, 2.0, 1.0, 0.0, 3.5, 1.0])
     relation = JudgedPairs(4, 6, judged, grades, relevant=1.0, equal=np.array([[1, 5], [2, 0]]))
     cells = np.array(pair_cells(relation, relation.items.numpy()))
-    assert cells.tolist()[:4] == ["left;0;2:2", "left;1;=5", "left;=0", "left;0:3.5;4"]
+    assert cells.tolist() == [
+        "left;0;0", "left;1;1;=5", "left;2;=0", "left;3;0:3.5",
+        "right;0", "right;1", "right;2;0:2", "right;3", "right;4;3", "right;5",
+    ]  # fmt: skip
     order = np.random.default_rng(0).permutation(len(cells))
     for rows in (order, order[order != 2], order[[0, 3, 5, 6, 7]]):
         read = column_relations(cells[rows], match="pairs")[0][0]
@@ -238,6 +241,16 @@ def test_cells_of_a_file_hold_the_relation_of_its_items() -> None:
         ):
             assert torch.equal(mine, its)
         assert torch.equal(read.relevance(read.items, read.items), known.relevance(known.items, known.items))
-    for wrong in (["query;1"], ["left;x", "right;1"], ["right"], ["left;0", "right;0;1"]):
+    for wrong in (["query;1"], ["left;x", "right;1"], ["right"], ["left;0;x", "right;0"]):
         with pytest.raises(ValueError, match="cells of pairs must be sides and numbers"):
             pairs_of_cells(wrong)
+
+
+def test_cells_are_short_where_a_content_belongs_to_hundreds() -> None:
+    judged = np.array([[0, right] for right in range(900)] + [[left, 900] for left in range(1, 900)])
+    relation = JudgedPairs(900, 901, judged, np.ones(len(judged)), relevant=1.0, equal=np.zeros((0, 2), np.int64))
+    cells = pair_cells(relation, relation.items.numpy())
+    assert max(map(len, cells)) < 20
+    read = pairs_of_cells(sorted(cells))
+    assert np.bincount(np.bincount(read.pairs[:, 0])).tolist() == [0, 899] + 898 * [0] + [1]
+    assert np.bincount(np.bincount(read.pairs[:, 1] - 900)).tolist() == [0, 900] + 897 * [0] + [1]

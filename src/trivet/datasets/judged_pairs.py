@@ -56,17 +56,19 @@ class JudgedPairs(Pairs):
         positive, neutral = super().compared(anchors, others)
         return positive, neutral if self._equal is None else neutral | (_rows(self._equal, anchors, others) > 0)
 
-    def partners(self, number: int) -> dict[int, float]:
-        """Contents of the right side that belong to one of the left side, by their positions, and the grades."""
-        row = self._positive[[number]]
-        return dict(zip((row.indices - self.first_of_right).tolist(), row.data.tolist(), strict=True))
+    def listed(self, number: int) -> list[str]:
+        """What `pair_cells` lists with a content: the partners that do not have fewer, and its copies."""
+        row, counts = self._positive[[number]], np.diff(self._positive.indptr)
+        mine, is_left = counts[number], number < self.first_of_right
+        shorter = (counts[row.indices] > mine) | ((counts[row.indices] == mine) & is_left)
+        partners = zip(row.indices[shorter].tolist(), row.data[shorter].tolist(), strict=True)
+        tokens = [f"{self.position(other)}{'' if grade == 1 else f':{grade:g}'}" for other, grade in partners]
+        copies = [] if self._equal is None or not is_left else self._equal[[number]].indices.tolist()
+        return [*tokens, *(f"={self.position(other)}" for other in copies)]
 
-    def copies(self, number: int) -> list[int]:
-        """The positions on the right side of the same content as one of the left side."""
-        if self._equal is None:
-            return []
-        positions: list[int] = (self._equal[[number]].indices - self.first_of_right).tolist()
-        return positions
+    def position(self, number: int) -> int:
+        """The position of a content on its side."""
+        return number if number < self.first_of_right else number - self.first_of_right
 
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """The grades `(B, M)` float64 of the pairs that belong together, 0 of others; 1 where all are alike."""
@@ -76,18 +78,14 @@ class JudgedPairs(Pairs):
 def pair_cells(relation: JudgedPairs, items: Integers) -> tuple[str, ...]:
     """Cells of items in a file of embeddings, from which `pairs_of_cells` makes the relation of those there.
 
-    Of the right side "right;57", with the number of the content; of the left one the numbers of all that belongs to it,
-    each with its grade unless that is 1, and after an "=" that of the same content: "left;57;58:3;=7".
+    "left;3;57;58:2;=7": the side of a content, its number there, the numbers of what belongs to it on the other side,
+    each with its grade unless that is 1, and after an "=" that of the same content. A pair stands with the content that
+    has fewer, as cells have to be short.
     """
-    cells, first = [], relation.first_of_right
-    for item in items.tolist():
-        if item >= first:
-            cells.append(f"{SIDES[1]}{JOINED}{item - first}")
-            continue
-        others = relation.partners(item)
-        tokens = [f"{other}{'' if grade == 1 else f':{grade:g}'}" for other, grade in others.items()]
-        cells.append(JOINED.join([SIDES[0], *tokens, *(f"={other}" for other in relation.copies(item))]))
-    return tuple(cells)
+    return tuple(
+        JOINED.join([SIDES[int(item >= relation.first_of_right)], f"{relation.position(item)}", *relation.listed(item)])
+        for item in items.tolist()
+    )
 
 
 def sides_of_cells(cells: npt.NDArray[np.str_] | None) -> Integers | None:
@@ -106,15 +104,19 @@ def pairs_of_cells(cells: Sequence[str]) -> JudgedPairs:
     judged, equal = list[tuple[int, int]](), list[tuple[int, int]]()
     grades = list[float]()
     try:
-        right = {int(number): row for row, (_, number) in enumerate(sides[left:])}
-        if any(side != SIDES[1] for side, _ in sides[left:]):
+        if any(side != SIDES[1] for side, *_ in sides[left:]):
             raise ValueError
-        for row, (_, *tokens) in enumerate(sides[:left]):
+        numbers = [int(number) for _, number, *_ in sides]
+        first, second = ({number: row for row, number in enumerate(side)} for side in (numbers[:left], numbers[left:]))
+        for item, (_, _, *tokens) in enumerate(sides):
+            others = second if item < left else first
             for token in tokens:
                 number, _, grade = token.removeprefix("=").partition(":")
-                if (other := right.get(int(number))) is None:  # which is not among these items
+                if (other := others.get(int(number))) is None:  # which is not among these items
                     continue
-                (equal if token.startswith("=") else judged).append((row, other))
+                (equal if token.startswith("=") else judged).append(
+                    (item, other) if item < left else (other, item - left)
+                )
                 if not token.startswith("="):
                     grades.append(float(grade or 1))
     except ValueError:
