@@ -57,7 +57,7 @@ class JudgedPairs(Pairs):
         return positive, neutral if self._equal is None else neutral | (_rows(self._equal, anchors, others) > 0)
 
     def listed(self, number: int) -> list[str]:
-        """What `pair_cells` lists with a content: the partners that do not have fewer, and its copies."""
+        """List what `pair_cells` writes of a content: the partners that do not have fewer, and its copies."""
         row, counts = self._positive[[number]], np.diff(self._positive.indptr)
         mine, is_left = counts[number], number < self.first_of_right
         shorter = (counts[row.indices] > mine) | ((counts[row.indices] == mine) & is_left)
