@@ -88,7 +88,7 @@ def trained(rows: Array, *, separate: bool, seed: int) -> Callable[[Array], Arra
     left = nn.Linear(width, 64, bias=False)
     right = nn.Linear(width, 64, bias=False) if separate else left
     loss = trivet.SymmetricLoss(trivet.SupConLoss(temperature=0.07))
-    optimizer = torch.optim.Adam({*left.parameters(), *right.parameters()}, lr=1e-3)
+    optimizer = torch.optim.Adam(dict.fromkeys([*left.parameters(), *right.parameters()]), lr=1e-3)
     relation, inputs = Pairs(half, half), torch.from_numpy(rows.astype(np.float32))
     for _ in range(200):
         batch = torch.randperm(half)[:128]
