@@ -10,7 +10,6 @@ import torch
 
 from trivet.label_noise import find_pair_suspects
 from trivet.label_noise.pair_scores import BAND, NEIGHBOURS, PairViews
-from trivet.label_noise.pair_suspects import fit_pairs
 
 
 def sides(count: int = 400, *, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -192,38 +191,6 @@ def test_siblings_are_the_other_contents_of_an_end() -> None:
         expected = (total @ left[i].numpy() - total @ left.mean(dim=0).numpy()) / math.sqrt(total @ covariance @ total)
         assert scores[row, 2] == pytest.approx(expected, abs=1e-4)
     assert (scores[:, 3] == 0).all()  # a left content has a single partner
-
-
-def test_the_fit_is_the_most_likely() -> None:
-    random = np.random.default_rng(0)
-    scores = 4 * random.normal(size=(6000, 1))
-    belongs = random.random(6000) < 1 / (1 + np.exp(-scores[:, 0]))
-    listed = random.random(6000) < np.where(belongs, 0.9, 0.05)
-    model = fit_pairs(scores, listed)
-
-    def likelihood(weight: float, intercept: float, floor: float, excess: float) -> float:
-        total = 0.0
-        for score, there in zip(scores[:, 0].tolist(), listed.tolist(), strict=True):
-            chance = floor + (1 - excess - floor) / (1 + math.exp(-(weight * score + intercept)))
-            total += math.log(chance if there else 1 - chance)
-        return total / len(listed)
-
-    fitted = (float(model.weights[0]), model.intercept, model.floor, model.excess)
-    assert model.likelihood == pytest.approx(likelihood(*fitted))
-    for number in range(4):
-        for change in (-0.02, 0.02):
-            changed = [value + change * (number == position) for position, value in enumerate(fitted)]
-            assert likelihood(*changed) < model.likelihood
-    assert model.floor == pytest.approx(0.05, abs=0.015)
-    assert model.excess == pytest.approx(0.1, abs=0.02)
-    share = model.wrong(model.belongs(scores[listed]))
-    assert share.sum() == pytest.approx((~belongs[listed]).sum(), rel=0.2)
-    absent = model.missing(model.belongs(scores[~listed]))
-    assert absent.sum() == pytest.approx(belongs[~listed].sum(), rel=0.2)
-    for name in ("floor", "excess"):
-        fixed = fit_pairs(scores, listed, start=model, **{name: 0.02})
-        assert getattr(fixed, name) == 0.02
-        assert fixed.likelihood < model.likelihood
 
 
 def test_errors() -> None:

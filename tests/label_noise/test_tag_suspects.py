@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from trivet import Tags
 from trivet.label_noise import find_tag_suspects
 from trivet.label_noise.neighbourhoods import LabelledPoints
 from trivet.label_noise.tag_scores import TagViews
-from trivet.label_noise.tag_suspects import fit_tags
 
 
 def tagged(seed: int = 0, count: int = 600) -> tuple[np.ndarray, np.ndarray]:
@@ -76,32 +73,6 @@ def test_equal_rows_say_nothing_of_each_other() -> None:
         given[30, 0] ^= changed
         scores.append(TagViews(setting, 0).scores(given)[0, 0, :2] - TagViews(setting, 0).scores(given)[0, 0, 2])
     assert scores[0] == pytest.approx(scores[1], abs=0.2)
-
-
-def test_the_fit_is_the_most_likely() -> None:
-    random = np.random.default_rng(0)
-    scores = 4 * random.normal(size=(4000, 1, 1))
-    right = random.random((4000, 1)) < 1 / (1 + np.exp(-scores[:, :, 0]))
-    given = np.where(right, random.random((4000, 1)) >= 0.1, random.random((4000, 1)) < 0.05)
-    model = fit_tags(scores, given)
-    share = float(given.mean())
-
-    def likelihood(weights: list[float], missing: float, superfluous: float) -> float:
-        total = 0.0
-        for score, there in zip(scores.ravel().tolist(), given.ravel().tolist(), strict=True):
-            right = 1 / (1 + math.exp(-(weights[0] * score + weights[1])))
-            chance = superfluous * share + (1 - missing - superfluous * share) * right
-            total += math.log(chance if there else 1 - chance)
-        return total
-
-    fitted = (model.weights.tolist(), model.missing, model.superfluous)
-    best = likelihood(*fitted)
-    for change in (-0.02, 0.02):
-        assert likelihood([fitted[0][0] + 5 * change, fitted[0][1]], *fitted[1:]) < best
-        assert likelihood(fitted[0], fitted[1] + change, fitted[2]) < best
-        assert likelihood(*fitted[:2], fitted[2] + change) < best
-    assert model.missing == pytest.approx(0.1, abs=0.02)
-    assert model.superfluous * share == pytest.approx(0.05, abs=0.015)
 
 
 def test_errors() -> None:

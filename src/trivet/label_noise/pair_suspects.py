@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
 
 from trivet.distances import Array
+from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
 from trivet.label_noise.pair_scores import PairViews
 from trivet.metrics.points import as_points
-from trivet.runtime.arrays import Booleans, Floats, Integers
+from trivet.runtime.arrays import Floats, Integers
 
 RANDOM = 5  # random pairs for each listed pair
 LEAST = 50  # pairs
@@ -21,6 +22,7 @@ SEPARATED = 0.7  # share of listed pairs that fit better than a random pair, fro
 CONFIDENT = 2.71  # twice the log-likelihood that the end of an interval loses: 95 %, on one side
 CANDIDATES = 10  # of each content
 SURE = 10  # random pairs at least as sure as any that is called missing
+BEGUN = -1.0, 0.0067, 0.047  # intercept, floor and excess where a fit sets out
 HALVINGS, DEEPEST = 12, 1e-3  # of the search for that end, and where it begins, relative to the likeliest
 
 PairVerdict = Literal["judged", "uninformative"]
@@ -52,73 +54,6 @@ class PairSuspects:
     missing: Integers
     probability_missing: Floats
     wrong: tuple[float, float]
-
-
-class PairModel(NamedTuple):
-    """P(listed | scores v) = floor + (1 - excess - floor) sigmoid(w . v + b), and its mean log-likelihood."""
-
-    weights: Floats
-    intercept: float
-    floor: float
-    excess: float
-    likelihood: float
-
-    def belongs(self, scores: Floats) -> Floats:
-        """The sigmoid: the probability that a pair belongs together, listed or not."""
-        from scipy.special import expit
-
-        return np.asarray(expit(scores @ self.weights + self.intercept))
-
-    def wrong(self, belongs: Floats) -> Floats:
-        """The probability that a listed pair does not belong together, by that of `belongs`."""
-        return _share(self.floor * (1 - belongs), (1 - self.excess) * belongs)
-
-    def missing(self, belongs: Floats) -> Floats:
-        """The probability that a pair that is not listed belongs together, by that of `belongs`."""
-        return _share(self.excess * belongs, (1 - self.floor) * (1 - belongs))
-
-
-def _share(odds: Floats, against: Floats) -> Floats:
-    return odds / np.maximum(odds + against, 1e-300)
-
-
-def fit_pairs(
-    scores: Floats,
-    listed: Booleans,
-    *,
-    floor: float | None = None,
-    excess: float | None = None,
-    start: PairModel | None = None,
-) -> PairModel:
-    """Fit the model to scores `(Q, V)` and which pairs are listed `(Q,)`, with a floor or an excess if it is known."""
-    from scipy.optimize import minimize
-    from scipy.special import expit, logit
-
-    views = scores.shape[1]
-
-    def ends_of(numbers: Floats) -> tuple[float, float]:
-        below, above = expit(numbers[-2:]).tolist()
-        return below if floor is None else floor, above if excess is None else excess
-
-    def loss(numbers: Floats) -> tuple[float, Floats]:
-        below, above = ends_of(numbers)
-        right = expit(scores @ numbers[:views] + numbers[views])
-        span = 1 - above - below
-        likely = np.clip(below + span * right, 1e-12, 1 - 1e-12)
-        slope = np.where(listed, -1 / likely, 1 / (1 - likely)) / len(listed)
-        inner = slope * span * right * (1 - right)
-        of_floor = 0.0 if floor is not None else (slope @ (1 - right)) * below * (1 - below)
-        of_excess = 0.0 if excess is not None else -(slope @ right) * above * (1 - above)
-        value = -float(np.where(listed, np.log(likely), np.log1p(-likely)).mean())
-        return value, np.concatenate([inner @ scores, [inner.sum(), of_floor, of_excess]])
-
-    if start is None:
-        begun = np.concatenate([np.full(views, 1 / views), [-1.0, -5.0, -3.0]])
-    else:
-        ends = np.clip([start.floor, start.excess], 1e-5, 0.5)
-        begun = np.concatenate([start.weights, [start.intercept], logit(ends)])
-    solution = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-    return PairModel(solution.x[:views], float(solution.x[views]), *ends_of(solution.x), -float(solution.fun))
 
 
 def find_pair_suspects(
@@ -272,7 +207,8 @@ class _Contrast:
         spread = max(float(together.std()), 1e-300)
         self._local = [(views.local_means(side, together) - together.mean()) / spread for side in (0, 1)]
         self._scores = self._design(scores, first, second)
-        self.model = fit_pairs(self._scores, self._listed)
+        width = self._scores.shape[1]
+        self.model = fit_mistakes(self._scores, self._listed, start=MistakeModel(np.full(width, 1 / width), *BEGUN))
         self._fit = self.model.belongs(self._scores)
 
     @property
@@ -317,18 +253,18 @@ class _Contrast:
         likely = likely[np.argsort(-belongs[likely], kind="stable")]
         return candidates[likely], probabilities[likely]
 
-    def _lower_end(self, name: Literal["floor", "excess"]) -> PairModel:
+    def _lower_end(self, name: Literal["floor", "excess"]) -> MistakeModel:
         """The model at the lower end of the interval of the floor or the excess, by the profile of the likelihood.
 
         A listed pair counts once, though its contents come again in random pairs.
         """
         best, count = self.model, int(self._listed.sum())
 
-        def at(value: float, start: PairModel) -> PairModel:
+        def at(value: float, start: MistakeModel) -> MistakeModel:
             ends = {"floor": value} if name == "floor" else {"excess": value}
-            return fit_pairs(self._scores, self._listed, start=start, **ends)
+            return fit_mistakes(self._scores, self._listed, start=start, **ends)
 
-        def loses(model: PairModel) -> bool:
+        def loses(model: MistakeModel) -> bool:
             return 2 * count * (best.likelihood - model.likelihood) > CONFIDENT
 
         end = at(0.0, best)

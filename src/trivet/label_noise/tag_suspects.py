@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from trivet.distances import Array
+from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
 from trivet.label_noise.neighbourhoods import LabelledPoints
 from trivet.label_noise.tag_scores import TagViews
 from trivet.metrics.points import Metric, as_points
@@ -19,6 +20,7 @@ KNOWS = 0.5  # of the way from chance to 1 that the precision of a tag must go f
 ITEMS = 10  # that carry a judged tag at least, and that do not
 MOST = 2**25  # items times tags
 TINY = 1e-300
+BEGUN = 0.0, 0.018, 0.018  # intercept, floor and excess where a fit sets out
 
 Kind = Literal["missing", "superfluous"]
 
@@ -120,23 +122,15 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
     return _suspects(scores, observed[:, judged], judged, views, np.random.default_rng(seed))
 
 
-class TagModel(NamedTuple):
-    """The fitted weights of the scores `(4,)`, the last the intercept, and the shares m and f of mistakes."""
-
-    weights: Floats
-    missing: float
-    superfluous: float
-
-
 def _suspects(
     scores: Floats, observed: Booleans, judged: Booleans, views: TagViews, random: np.random.Generator
 ) -> TagSuspects:
     fitted, overlap = fit_tags(scores, observed), fit_tags(scores, observed, mistakes=False)
-    drawn = random.random(observed.shape) < _sigmoid(scores, overlap.weights)
+    drawn = random.random(observed.shape) < overlap.belongs(scores)
     by_chance = fit_tags(views.scores(drawn), drawn)
-    missing = max(0.0, fitted.missing - by_chance.missing)
-    superfluous = max(0.0, fitted.superfluous - by_chance.superfluous)
-    right = _sigmoid(scores, fitted.weights)
+    missing = max(0.0, fitted.excess - by_chance.excess)
+    superfluous = max(0.0, fitted.floor - by_chance.floor)
+    right = fitted.belongs(scores)
     false = superfluous * observed.mean(axis=0)
     likely = false + (1 - missing - false) * right
     wrong = np.where(observed, false * (1 - right) / (likely + TINY), missing * right / (1 - likely + TINY))
@@ -160,43 +154,19 @@ def _suspects(
     )
 
 
-def _sigmoid(scores: Floats, weights: Floats) -> Floats:
-    from scipy.special import expit
-
-    return np.asarray(expit(scores @ weights[:-1] + weights[-1]))
-
-
-def fit_tags(scores: Floats, observed: Booleans, *, mistakes: bool = True) -> TagModel:
+def fit_tags(scores: Floats, observed: Booleans, *, mistakes: bool = True) -> MistakeModel:
     """Fit the model of `find_tag_suspects` to scores `(N, T, V)` and the tags `(N, T)`; without mistakes m = f = 0."""
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    views = scores.shape[2]
-    flat, labels = scores.reshape(-1, views), observed.ravel()
+    views, known = scores.shape[2], None if mistakes else 0.0
     shares = np.broadcast_to(observed.mean(axis=0), observed.shape).ravel()
-
-    def loss(numbers: Floats) -> tuple[float, Floats]:
-        missing, superfluous = expit(numbers[-2:]) if mistakes else (0.0, 0.0)
-        right, false = _sigmoid(flat, numbers[:-2]), superfluous * shares
-        likely = np.clip(false + (1 - missing - false) * right, 1e-12, 1 - 1e-12)
-        slope = np.where(labels, -1 / likely, 1 / (1 - likely)) / len(labels)
-        inner = slope * (1 - missing - false) * right * (1 - right)
-        ends = [
-            -(slope @ right) * missing * (1 - missing),
-            (slope @ (shares * (1 - right))) * superfluous * (1 - superfluous),
-        ]
-        value = -np.where(labels, np.log(likely), np.log1p(-likely)).mean()
-        return float(value), np.concatenate([inner @ flat, [inner.sum()], ends])
-
-    begun = np.array([*(0.5,) * views, 0.0, -4.0, -4.0])
-    numbers = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    missing, superfluous = expit(numbers[-2:]).tolist() if mistakes else (0.0, 0.0)
-    return TagModel(numbers[:-2], missing, superfluous)
+    start = MistakeModel(np.full(views, 0.5), *BEGUN)
+    return fit_mistakes(
+        scores.reshape(-1, views), observed.ravel(), start=start, shares=shares, floor=known, excess=known
+    )
 
 
 def _precisions(scores: Floats, observed: Booleans) -> npt.NDArray[np.float64]:
     """Precision of each tag among the items that rank first, as many as have it: 0 by chance, 1 if all have it."""
-    ranked = scores @ fit_tags(scores, observed, mistakes=False).weights[:-1]
+    ranked = scores @ fit_tags(scores, observed, mistakes=False).weights
     counts, chance = observed.sum(axis=0), observed.mean(axis=0)
     order = np.argsort(-ranked, axis=0, kind="stable")
     hits = np.take_along_axis(observed, order, axis=0).cumsum(axis=0)[counts - 1, np.arange(len(counts))]

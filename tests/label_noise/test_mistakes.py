@@ -1,0 +1,70 @@
+"""The model of what is listed, with a floor and a ceiling of mistakes, is the most likely one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
+
+START = MistakeModel(np.array([0.5]), 0.0, 0.02, 0.02)
+
+
+def test_the_fit_is_the_most_likely() -> None:
+    random = np.random.default_rng(0)
+    scores = 4 * random.normal(size=(6000, 1))
+    belongs = random.random(6000) < 1 / (1 + np.exp(-scores[:, 0]))
+    listed = random.random(6000) < np.where(belongs, 0.9, 0.05)
+    model = fit_mistakes(scores, listed, start=START)
+
+    def likelihood(weight: float, intercept: float, floor: float, excess: float) -> float:
+        total = 0.0
+        for score, there in zip(scores[:, 0].tolist(), listed.tolist(), strict=True):
+            chance = floor + (1 - excess - floor) / (1 + math.exp(-(weight * score + intercept)))
+            total += math.log(chance if there else 1 - chance)
+        return total / len(listed)
+
+    fitted = (float(model.weights[0]), model.intercept, model.floor, model.excess)
+    assert model.likelihood == pytest.approx(likelihood(*fitted))
+    for number in range(4):
+        for change in (-0.02, 0.02):
+            changed = [value + change * (number == position) for position, value in enumerate(fitted)]
+            assert likelihood(*changed) < model.likelihood
+    assert model.floor == pytest.approx(0.05, abs=0.015)
+    assert model.excess == pytest.approx(0.1, abs=0.02)
+    share = model.wrong(model.belongs(scores[listed]))
+    assert share.sum() == pytest.approx((~belongs[listed]).sum(), rel=0.2)
+    absent = model.missing(model.belongs(scores[~listed]))
+    assert absent.sum() == pytest.approx(belongs[~listed].sum(), rel=0.2)
+    for name in ("floor", "excess"):
+        fixed = fit_mistakes(scores, listed, start=model, **{name: 0.02})
+        assert getattr(fixed, name) == 0.02
+        assert fixed.likelihood < model.likelihood
+
+
+def test_the_floor_is_relative_to_the_shares() -> None:
+    random = np.random.default_rng(0)
+    scores = 4 * random.normal(size=(4000, 1))
+    right = random.random(4000) < 1 / (1 + np.exp(-scores[:, 0]))
+    given = np.where(right, random.random(4000) >= 0.1, random.random(4000) < 0.05)
+    share = float(given.mean())
+    model = fit_mistakes(scores, given, start=START, shares=np.full(4000, share))
+
+    def likelihood(weights: list[float], missing: float, superfluous: float) -> float:
+        total = 0.0
+        for score, there in zip(scores.ravel().tolist(), given.ravel().tolist(), strict=True):
+            right = 1 / (1 + math.exp(-(weights[0] * score + weights[1])))
+            chance = superfluous * share + (1 - missing - superfluous * share) * right
+            total += math.log(chance if there else 1 - chance)
+        return total
+
+    fitted = ([float(model.weights[0]), model.intercept], model.excess, model.floor)
+    best = likelihood(*fitted)
+    for change in (-0.02, 0.02):
+        assert likelihood([fitted[0][0] + 5 * change, fitted[0][1]], *fitted[1:]) < best
+        assert likelihood(fitted[0], fitted[1] + change, fitted[2]) < best
+        assert likelihood(*fitted[:2], fitted[2] + change) < best
+    assert model.excess == pytest.approx(0.1, abs=0.02)
+    assert model.floor * share == pytest.approx(0.05, abs=0.015)
