@@ -51,7 +51,7 @@ def test_batches_and_subsets_keep_the_order_of_items(inputs: SidedInputs, index:
 def test_consecutive_rows_of_a_batch_are_consecutive_on_each_side(inputs: SidedInputs, rows: slice) -> None:
     index = np.array([6, 4, 0, 3, 1, 5, 2])
     taken = [
-        side.vectors[positions[span], 0].tolist()  # type: ignore[attr-defined]
+        side.batch(positions[span])[:, 0].tolist()
         for side, (positions, span) in zip(inputs.sides, inputs.divided(index, rows), strict=True)
     ]
     expected = [ORDER[i] for i in index[rows]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.small_texts import WIDTH, text_network
 
-from trivet.models import ModelConfig, SidedBatch, Towers, TowersConfig, build, load_model, save
+from trivet.models import ModelConfig, SidedBatch, TextEmbedder, Towers, TowersConfig, build, load_model, save
 
 VALUES = {"name": "towers", "embedding_dim": 4, "left": {"name": "linear"}, "right": {"name": "mlp", "width": 5}}
 
@@ -60,7 +60,8 @@ def test_equal_settings_begin_alike_and_other_ones_have_no_space_in_common(tmp_p
     assert mine["body.0.network.embeddings.word_embeddings.weight"].data_ptr() != next(iter(its.values())).data_ptr()
     backbone = alike.backbone
     assert backbone is not None
-    tokens = alike.left.tokens(["lost card", "top up"])  # type: ignore[operator]
+    assert isinstance(alike.left, TextEmbedder)
+    tokens = alike.left.tokens(["lost card", "top up"])
     assert backbone(SidedBatch(torch.tensor([False, True]), (tokens[:1], tokens[1:]))).shape == (2, WIDTH)
     assert towers(left=text).backbone is None
 

@@ -144,17 +144,23 @@ class Towers(Embedder):
     @property
     def left(self) -> Embedder:
         """The network of the left side."""
-        return self.body["left"]  # type: ignore[index, no-any-return]  # the constructor made it so
+        return self._of_side("left")
 
     @property
     def right(self) -> Embedder:
         """The network of the right side."""
-        return self.body["right"]  # type: ignore[index, no-any-return]
+        return self._of_side("right")
+
+    def _of_side(self, side: SideName) -> Embedder:
+        network = self.body.get_submodule(side)
+        assert isinstance(network, Embedder), "the constructor made it so"
+        return network
 
     @property
     def tokenize(self) -> tuple[Tokenize | None, ...]:
         """Functions from texts to tokens, one of each side; None for a network that takes no tokens."""
-        return tuple(network.tokenize for network in self.networks)  # type: ignore[misc]  # of single networks
+        made = [network.tokenize for network in self.networks]
+        return tuple(None if isinstance(tokenize, tuple) else tokenize for tokenize in made)  # each is a single network
 
     @property
     def backbone(self) -> Embedder | None:

@@ -43,6 +43,25 @@ def captions(tmp_path: Path) -> Path:
     return folder / "captions.csv"
 
 
+def test_images_on_both_sides_are_trained_from_nothing(
+    run_command: Call, captions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipes, "SCRATCH_STEPS", (8, 8))
+    names = [line.partition(",")[0] for line in captions.read_text().splitlines()[1:]]
+    for name in names:  # the other side: the same images, upside down
+        with Image.open(captions.parent / name) as image:
+            image.transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(captions.parent / f"{name[:-4]}-turned.png")
+    table = captions.parent / "turned.csv"
+    table.write_text("\n".join(["anchor,positive", *(f"{name},{name[:-4]}-turned.png" for name in names)]) + "\n")
+    run = tmp_path / "run"
+    code, _, error = run_command(
+        "train", table, "--pairs", "-o", run, "--minutes", 9, "--set=ladder.rungs=['encoder', 'scratch']"
+    )
+    assert code == 0, error
+    tried = json.loads((run / "ladder.json").read_text())["candidates"]
+    assert [each["name"] for each in tried] == ["the pixels", "conv4 from scratch"]
+
+
 def weights(folder: Path) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -263,14 +264,21 @@ class Proposer:
                 shorter = name
         return candidates
 
+    def _scratch_steps(self, batch: int) -> int:
+        """Steps of training from nothing, of so many items each."""
+        return int(np.clip(round(PASSES * len(self.train) / batch, -2), *SCRATCH_STEPS))
+
+    def _small_network(self, shape: Sequence[int]) -> tuple[str, int]:
+        """The small network for images of a shape `(C, H, W)`, and the side that these are brought to."""
+        size = min(*shape[1:], DRAWN if self._drawn else SMALL)
+        return "mlp" if size < 8 else "conv2" if size < 16 else "conv4", size
+
     def _scratch(self) -> list[Candidate]:
         if self._shape is None or not self._small:
             return []
-        size = min(*self._shape[1:], DRAWN if self._drawn else SMALL)
+        name, size = self._small_network(self._shape)
         batch = self._batch(64, 4)
-        passes = PASSES * len(self.train) / (batch["num_classes"] * batch["samples_per_class"])
-        steps = int(np.clip(round(passes, -2), *SCRATCH_STEPS))
-        name = "mlp" if size < 8 else "conv2" if size < 16 else "conv4"
+        steps = self._scratch_steps(math.prod(batch.values()))
         values: Values = {
             "data": {"image_size": size, **self._augment},
             "model": {"name": name, "embedding_dim": SCRATCH_WIDTH},

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from trivet.commands.train.candidates import (
     DRAWN,
     ENCODER,
     FIXED,
     HEAD_STEPS,
-    PASSES,
     PIXELS,
     RATES,
-    SCRATCH_STEPS,
     SCRATCH_WIDTH,
-    SMALL,
     TUNING,
     TUNING_STEPS,
     Candidate,
@@ -105,10 +100,7 @@ class SidedProposer(Proposer):
     def _with_heads(self, images: SideEncoder, texts: SideEncoder) -> list[Candidate]:
         sides = self._sides(images.with_head(frozen=True), texts.with_head(frozen=True))
         candidates = []
-        for (
-            steps,
-            rate,
-        ) in HEAD_STEPS.items():  # all: beside chance a short training says little
+        for steps, rate in HEAD_STEPS.items():  # all of them, as a short training says little beside chance
             training = {"steps": steps, "learning_rate": rate, "warmup_steps": "all"}
             values = self._values_of(images, sides, {"training": training, "batch": {"size": BATCH}})
             name = f"{_name(images, texts)}, heads of {steps} steps"
@@ -136,9 +128,8 @@ class SidedProposer(Proposer):
     def _scratch(self) -> list[Candidate]:
         if self._shape is None or not self._small:
             return []
-        size = min(*self._shape[1:], DRAWN if self._drawn else SMALL)
-        steps = int(np.clip(round(PASSES * len(self.train) / BATCH, -2), *SCRATCH_STEPS))
-        name = "mlp" if size < 8 else "conv2" if size < 16 else "conv4"
+        name, size = self._small_network(self._shape)
+        steps = self._scratch_steps(BATCH)
         values: Values = {
             "data": {"image_size": size, **self._augment},
             "model": {
