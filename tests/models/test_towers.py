@@ -63,6 +63,9 @@ def test_equal_settings_begin_alike_and_other_ones_have_no_space_in_common(tmp_p
     assert isinstance(alike.left, TextEmbedder)
     tokens = alike.left.tokens(["lost card", "top up"])
     assert backbone(SidedBatch(torch.tensor([False, True]), (tokens[:1], tokens[1:]))).shape == (2, WIDTH)
+    with torch.no_grad():
+        alike.right.state_dict()["body.0.network.embeddings.word_embeddings.weight"].add_(1)
+    assert alike.backbone is None
     assert towers(left=text).backbone is None
 
 
