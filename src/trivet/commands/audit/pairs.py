@@ -182,17 +182,17 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
             text=None if items.texts is None else items.texts[row],
         )
 
+    texts = items.texts or ()
     pair_suspects = [
         PairSuspect(
             id=rows.ids[row],
-            left=lefts,
+            left=texts[row],
             right=str(items.labels[row]),
             kind=LISTED,
             probability_wrong=_short(wrong[row]),
             evidence=evidence(row),
         )
         for row in order.tolist()
-        for lefts in [(items.texts or ())[row]]
     ] + [
         PairSuspect(
             id="",
