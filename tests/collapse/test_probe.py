@@ -470,6 +470,14 @@ def test_a_call_by_a_relation_equals_the_definition(name: str) -> None:
     assert result.spots == pytest.approx(min(40, 1 / near) * together / 40, rel=1e-9)
 
 
+def test_the_nearest_of_a_side_are_of_the_other_however_far_it_lies() -> None:
+    rows = NOISE[:40] + 50.0 * (torch.arange(40) < 20)[:, None]
+    nearest = measure_probe(0, rows, [trivet.Pairs(20, 20)]).nearest
+    apart = torch.cdist(rows[:20], rows[20:])
+    assert nearest[:20].tolist() == (20 + apart.argmin(dim=1)).tolist()
+    assert nearest[20:].tolist() == apart.argmin(dim=0).tolist()
+
+
 def test_classes_as_a_relation_are_the_labels() -> None:
     points = held_out(apart=0.3)
     labels, relation = (measure_probe(0, points, [level]) for level in (CLASSES, trivet.Classes(CLASSES)))

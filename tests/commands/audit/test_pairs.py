@@ -76,6 +76,31 @@ def test_right_pairs_are_not_accused(words: list[list[str]], run_command: Call) 
     assert all(row["probability_wrong"] < 0.5 for row in json.loads(out)["pair_suspects"] if row["kind"] == "listed")
 
 
+def test_what_is_called_wrong_gets_an_answer_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
+) -> None:
+    """Six items of a kind on each side; each belongs to all of its kind, and is listed with one."""
+    monkeypatch.chdir(tmp_path)
+    random, kinds = np.random.default_rng(0), np.repeat(np.arange(60), 6)
+    centres = random.normal(size=(60, 8))
+    for side in ("l", "r"):
+        points = centres[kinds] + 0.1 * random.normal(size=(360, 8))
+        np.savez(f"{side}.npz", embeddings=points, id=[f"{side}{row}" for row in range(360)])
+    partners = np.arange(360)
+    partners[:120:6] = np.roll(partners[:120:6], 1)
+    rows = [[f"l{row}", f"r{partner}"] for row, partner in enumerate(partners.tolist())]
+    with Path("faq.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["query", "answer"], *rows])
+    vectors = ("--left-vectors", "l.npz", "--right-vectors", "r.npz")
+    options = ("--decisions", "d.csv", "--relabel-above", "0.5")
+    code, _, err = run_command("audit", "faq.csv", "--pairs", *vectors, *options)
+    assert (code, err) == (0, "")
+    offered = {int(row["id"]): row["label"] for row in rows_of("d.csv") if row["decision"] == "relabel"}
+    assert len(offered) > 10
+    assert {*offered} <= {*range(0, 120, 6)}
+    assert all(kinds[row] == kinds[int(answer[1:])] for row, answer in offered.items())
+
+
 def test_vectors_of_two_spaces(words: list[list[str]], run_command: Call) -> None:
     random = np.random.default_rng(0)
     points = random.normal(size=(300, 12))

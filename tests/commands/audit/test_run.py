@@ -28,6 +28,7 @@ from trivet.io.label_decisions import read_decisions
 from trivet.io.read_embeddings import read_vectors
 from trivet.label_noise import Suspects, find_suspects
 from trivet.metrics.folds import stratified_folds
+from trivet.mining.tags import Tags
 from trivet.training import RunConfig
 from trivet.training.components import trained_on
 from trivet.training.embed_dataset import embed, label_names, raw_inputs
@@ -169,6 +170,11 @@ def test_each_network_is_trained_without_the_items_it_embeds(pictures: Path, mon
     pair = set(smaller.train.ids[40:42])
     seen = [len(pair & set(batches.dataset.ids)) for batches in trained]
     assert sorted(seen) == [0, 0, 2]
+    relations = {"class": Tags([["a"], ["a", "b"], ["b"], ["b", "c"]])}  # a set of tags may come once
+    tagged = replace(smaller, train=replace(smaller.train, relations=relations))
+    trained.clear()
+    networks_out_of_fold(two, tagged, 3)
+    assert sorted(len(pair & set(batches.dataset.ids)) for batches in trained) == [1, 1, 2]
     with pytest.raises(ValueError, match=r"needs 3 classes of two items.*without fold \d of 3 there are 2"):
         networks_out_of_fold(config, smaller, 3)
     for folds in (1, 42):
