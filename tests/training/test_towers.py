@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -84,6 +85,30 @@ def test_a_killed_run_ends_with_the_same_weights(run: Path, tmp_path: Path, monk
     check_same_run(tmp_path / "run", run)
 
 
+def check_run_index(run: Path, index: Path, run_command: Call) -> None:
+    """The index of a run has the items of the searched side, once each, and the answer of an item is its partner."""
+    rows = pq.read_table(run / "embeddings" / "test.parquet").to_pylist()
+    for options, side, texts in (
+        ((), "right", "question"),
+        (("--split", "test"), "right", "question"),
+        (("--side", "left"), "left", "answer"),
+        (("--split", "test-reversed"), "left", "answer"),
+    ):
+        assert run_command("index", run, "-o", index, "--force", *options)[0] == 0
+        about = json.loads((index / "index.json").read_text())["about"]
+        assert (about["side"], about["levels"], about.get("level")) == (side, [], None)
+        indexed = pq.read_table(index / "items.parquet").to_pylist()
+        assert {*indexed[0]} == {"id", "split"}
+        wanted = {row["id"]: row for row in rows if row["pair"].startswith(side)}
+        assert sorted(row["id"] for row in indexed) == sorted(wanted)
+        query = next(row for row in rows if row["side"] == texts)
+        code, output, _ = run_command("search", index, "--text", query["text"], "--k", 3, "--json")
+        assert code == 0
+        near = json.loads(output)["queries"][0]["neighbours"]
+        similar = {id: float(np.dot(query["embedding"], row["embedding"])) for id, row in wanted.items()}
+        assert [similar[each["id"]] for each in near] == pytest.approx(sorted(similar.values())[:-4:-1], abs=1e-5)
+
+
 def test_each_side_embeds_and_is_searched(run: Path, tmp_path: Path, run_command: Call) -> None:
     texts, index = tmp_path / "texts.csv", tmp_path / "index"
     texts.write_text("text\nlost card\ntop up\npay rent again\n")
@@ -109,8 +134,7 @@ def test_each_side_embeds_and_is_searched(run: Path, tmp_path: Path, run_command
         assert found["row"] == int(np.argmax(made[side] @ row))
         assert found["distance"] == pytest.approx(1 - float((made[side] @ row).max()), abs=1e-5)
 
-    assert run_command("index", run, "-o", index, "--force")[0] == 0
-    assert run_command("search", index, "--text", "top up again", "--k", 1)[0] == 0
+    check_run_index(run, index, run_command)
     before = json.loads((run / "record.json").read_text())["evaluation"]
     record = evaluate_run(run)
     for split, rows in before.items():
@@ -123,6 +147,21 @@ def test_side_is_for_two_networks(run_command: Call, tmp_path: Path) -> None:
     code, _, error = run_command("embed", tmp_path / "one", tmp_path / "faq.csv", "--side", "left", "-o", "x.parquet")
     assert code == 2
     assert "--side is for a run with a network of each side" in error
+    check_run_index(tmp_path / "one", tmp_path / "index", run_command)
+
+
+def test_an_index_of_a_side_is_of_pairs(run: Path, run_command: Call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", embeddings=np.eye(3))
+    code, _, error = run_command("index", tmp_path / "some.npz", "--side", "left", "-o", tmp_path / "index")
+    assert code == 2
+    assert "--side is for items of pairs: " in error
+    table = pq.read_table(run / "embeddings" / "test.parquet").drop(["is_query", "is_gallery", "is_junk"])
+    pq.write_table(table.filter(pc.equal(table["side"], "question")), tmp_path / "questions.parquet")
+    arguments = ("index", tmp_path / "questions.parquet", "-o", tmp_path / "index")
+    code, _, error = run_command(*arguments, "--side", "right")
+    assert code == 2
+    assert "has none on the right; leave --side out" in error
+    assert run_command(*arguments)[0] == 0
 
 
 def test_micro_batches_are_those_of_the_whole(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def pair_cells(relation: JudgedPairs, items: Integers) -> tuple[str, ...]:
     )
 
 
-def sides_of_cells(cells: npt.NDArray[np.str_] | None) -> Integers | None:
-    """The side `(N,)` of each cell of `pair_cells`, 0 or 1; None without cells."""
-    return None if cells is None else np.array([cell.partition(JOINED)[0] == SIDES[1] for cell in cells], np.int64)
+def sides_of_cells(cells: npt.NDArray[np.str_]) -> Integers:
+    """The side `(N,)` of each cell of `pair_cells`, 0 or 1."""
+    return np.array([cell.partition(JOINED)[0] == SIDES[1] for cell in cells], np.int64)
 
 
 def pairs_of_cells(cells: Sequence[str]) -> JudgedPairs:

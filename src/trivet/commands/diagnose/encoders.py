@@ -106,7 +106,8 @@ class EmbeddingReader:
                 rows = embed(model, dataset.inputs, reporter(f"embedding by {path.name}"))
                 check_embedded(rows, dataset.ids)
             else:
-                rows = _embedded_texts(path, list(items.texts or ()), sides_of_cells(items.labels.get(LEVEL)))
+                cells = items.labels.get(LEVEL)
+                rows = _embedded_texts(path, list(items.texts or ()), None if cells is None else sides_of_cells(cells))
             self._made[path, split] = rows
         return replace(items, name=self.name(path), embeddings=self._made[path, split])
 

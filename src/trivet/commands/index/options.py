@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -50,6 +50,13 @@ class IndexOptions(VectorOptions):
     recall: IndexRecall = None
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None
+    side: Annotated[
+        Literal["left", "right"] | None,
+        typer.Option(
+            help="Of pairs, in a run or a file: the side whose items are indexed. Default: the right one, or the left "
+            "one with a --split that ends in -reversed."
+        ),
+    ] = None
     skip_empty: SkipEmpty = False
     text_model: Annotated[
         str | None,

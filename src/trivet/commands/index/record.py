@@ -22,7 +22,7 @@ class IndexAbout(Record):
     Attributes:
         source: the file or run that was indexed.
         run, model: the run whose model made the embeddings, and the hash of its weights.
-        side: of the items, where the run has a network of each side and one made all of them.
+        side: of the items, where they are of pairs, or were made by the network of a side.
         text_model, text_prefix: what embeds texts, of a file or of the vectors that the run takes; and what it was
             given before each.
         texts: some of the indexed texts; a text query is answered only if these lead to their own embeddings.

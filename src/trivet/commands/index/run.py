@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ import trivet
 from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.record import IndexAbout, IndexResult
 from trivet.commands.index.text_queries import text_embeddings, text_examples
+from trivet.datasets.judged_pairs import sides_of_cells
 from trivet.io.atomic_files import atomic_folder, write_atomic
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
 from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
+from trivet.io.tag_cells import PAIRS
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
 from trivet.models import SideName
 from trivet.models.towers import SIDES
@@ -58,10 +61,10 @@ def make_index(request: IndexOptions) -> IndexResult:
         if vectors.texts is None and text in vectors.columns:
             vectors = read_vectors(source, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty)
         sets.append(vectors)
-    side: SideName | None = None
+    sets, side = _searched_side(sets, request.side, source)
     if not is_run_folder(source):
         if maker is not None:
-            side = _check_made_by(maker, source, sets[0].embeddings.shape[1])
+            side = _check_made_by(maker, source, sets[0].embeddings.shape[1]) or side
         elif text_model is not None and _model_of(source) is not None:
             raise ValueError(
                 f"--text-model must make the embeddings from texts: the model of a run made those of {source}; name "
@@ -83,7 +86,8 @@ def make_index(request: IndexOptions) -> IndexResult:
     if maker is not None and data is not None and splits is not None:
         record = maker.record()
         about.data, about.splits = data.name, splits
-        about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
+        if side is None:
+            about.level = (record and record.level) or data.level or next(iter(sets[0].labels), None)
     items = _items(splits, sets)
     notes = list(dict.fromkeys(note for vectors in sets for note in vectors.notes))
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
@@ -111,6 +115,39 @@ def _splits(run: RunFolder) -> list[str]:
             f"`trivet evaluate {typed(run.path)}`, or name one of the splits it has embeddings of with --split."
         )
     return splits
+
+
+def _searched_side(sets: list[Vectors], side: SideName | None, source: Path) -> tuple[list[Vectors], SideName | None]:
+    """The items of one side of pairs, each once, and that side: by default the one that is searched.
+
+    Their cells say what belongs to an item, which is no label of it. Without pairs, all items and no side.
+
+    Raises:
+        ValueError: if a side is named and there are no pairs, or none of its items.
+    """
+    level = next((level for level, rule in sets[0].tags.items() if rule == PAIRS), None)
+    if level is None:
+        if side is not None:
+            raise ValueError(
+                f"--side is for items of pairs: {source} does not say what belongs together; leave it out."
+            )
+        return sets, None
+    sides = [sides_of_cells(vectors.labels[level]) for vectors in sets]
+    if side is None:
+        protocol = sets[0].protocol
+        side = SIDES[max(sides[0] if protocol is None else sides[0][protocol.gallery])]
+    of_side, indexed = list[Vectors](), np.empty(0, np.str_)
+    for vectors, side_numbers in zip(sets, sides, strict=True):
+        names = np.array(vectors.names())
+        rows = np.flatnonzero((side_numbers == SIDES.index(side)) & ~np.isin(names, indexed))
+        labels = {name: values for name, values in vectors.labels.items() if name != level}
+        of_side.append(replace(vectors, labels=labels).select(rows))
+        indexed = np.concatenate([indexed, names[rows]])
+    if not len(indexed):
+        raise ValueError(
+            f"some items must be of the side that is indexed: {source} has none on the {side}; leave --side out."
+        )
+    return of_side, side
 
 
 def _check_made_by(run: RunFolder, source: Path, dimension: int) -> SideName | None:

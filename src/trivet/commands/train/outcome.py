@@ -383,7 +383,14 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
         return f"{again} {better}, which keeps the start where no step is better."
     index = f"{run}-index"
     item = next((item for plane in record.maps.values() for item in plane.ids), "ID")
-    search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)} --id {typed(item)}"
+    search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)}"
+    data = record.settings.get("data", {})
+    if data.get("name") != "pairs":
+        search += f" --id {typed(item)}"
+    elif data.get("left_vectors") or data.get("images") in ("left", "both"):  # the query is of the left side
+        search += " VECTORS" if data.get("left_vectors") else " IMAGE"
+    else:
+        search += f" --text {typed(item)}"
     advice = list[str]()
     if (ladder := record.ladder) is not None and result_of(ladder).rung == "encoder":
         if ladder.missing:
