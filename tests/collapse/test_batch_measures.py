@@ -275,3 +275,30 @@ def test_rows_that_are_not_finite_have_no_rank_and_are_told() -> None:
     assert not found.finite
     assert math.isnan(found.compared[NEIGHBOR_MEASURES.index("effective_rank")])
     assert seen(*batch(0)).finite
+
+
+@pytest.mark.parametrize("sizes", [(9, 14), (7, 1), (160, 170)])
+def test_the_shape_of_two_sides_is_that_of_the_narrower_one(sizes: tuple[int, int]) -> None:
+    """About its mean, wherever the sides lie; what belongs together is compared as it lies."""
+    generator = torch.Generator().manual_seed(5)
+    width = torch.tensor([0.1] * sizes[0] + [2.0] * sizes[1])[:, None]
+    gap = torch.tensor([9.0] * sizes[0] + [-3.0] * sizes[1])[:, None]
+    points = torch.randn(sum(sizes), 4, generator=generator) * width + gap
+    pairs = trivet.Pairs(*sizes, [(i, i % sizes[1]) for i in range(sizes[0])], aligned=False)
+    rows, related = related_pairs(pairs)
+    right = (rows >= sizes[0]).int()
+    measured = running(points[rows], related, right)
+    left = [point for point, row in zip(points[rows].tolist(), rows.tolist(), strict=True) if row < sizes[0]]
+    lengths = [math.dist(one, other) for one, other in combinations(left, 2)]
+    mean = [fmean(column) for column in zip(*left, strict=True)]
+    spread = math.sqrt(sum(math.dist(one, mean) ** 2 for one in left) / sum(math.hypot(*one) ** 2 for one in left))
+    assert measured["relative_spread"] == pytest.approx(spread, rel=1e-5)
+    assert measured["mean_distance"] == pytest.approx(root_mean_square(lengths), rel=1e-5)
+    whole = running(points[rows], related)
+    for name in ("within", "between", "norm", "norm_tail"):
+        assert measured[name] == pytest.approx(whole[name], rel=1e-5, nan_ok=True)
+    both = [points[rows][right == side] for side in (0, 1)]
+    values = torch.linalg.svdvals(torch.cat([side - side.mean(dim=0) for side in both]).double())
+    shares = [value for value in (values / values.sum()).tolist() if value > 0]
+    rank = math.exp(-sum(share * math.log(share) for share in shares))
+    assert compared(points[rows], related, right)["effective_rank"] == pytest.approx(rank, rel=1e-3)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import trivet
 from trivet.collapse import CollapseMonitor, SamplingStrategy
+from trivet.collapse.alarms import ALARMS
 from trivet.collapse.batch_measures import SUM_MEASURES, PairDistances, batch_sums
 from trivet.collapse.monitor import SERIES
 from trivet.collapse.monitor_buffer import MonitorBuffer
@@ -397,3 +398,41 @@ def test_a_large_batch_of_a_relation_is_finite_or_not_as_a_whole() -> None:
     rows[1] = math.nan  # none of those that are measured
     monitor.update(rows, pairs, 0.1)
     assert [event.kind for event in monitor.events] == ["not-finite"]
+
+
+def paired_batch(step: int, *, gap: float, rate: float) -> Tensor:
+    """64 items and their partners, which lie apart; those of the right side shrink to a point."""
+    generator = torch.Generator().manual_seed(step)
+    common = torch.randn(64, 16, generator=generator)
+    left, right = (common + 0.3 * torch.randn(64, 16, generator=generator) for _ in range(2))
+    axis = torch.eye(16)[0]
+    return torch.cat([left + gap * axis, rate**step * right - gap * axis])
+
+
+def test_a_side_of_pairs_that_collapses_is_seen_and_a_gap_is_none() -> None:
+    pairs = trivet.Pairs(64, 64)
+    for gap in (1.0, 3.0):
+        monitor = CollapseMonitor()
+        for step in range(40):
+            monitor.update(paired_batch(step, gap=gap, rate=0.85), pairs, loss=0.2)
+        (event,) = monitor.events
+        assert event.kind == "network-collapse"
+        assert event.suspected
+        assert "items of the narrower side are" in event.rule
+    monitor = CollapseMonitor()
+    for step in range(90):  # the gap opens, and stays
+        monitor.update(paired_batch(step, gap=min(1.5, step / 20), rate=1), pairs, loss=0.2)
+    assert monitor.events == []
+    assert monitor.series["recall"][-1] > 0.9
+    assert 0.8 < monitor.series["relative_spread"][-1] < 0.97  # not of both: the gap would bring it to 1
+
+
+def test_two_networks_that_have_not_met_are_no_collapse_at_the_first_steps() -> None:
+    monitor = CollapseMonitor()
+    for step in range(60):
+        generator = torch.Generator().manual_seed(step)
+        narrow = 0.5 * 0.6**step if step < 9 else 1.0
+        sides = [torch.randn(64, 16, generator=generator) * narrow + 3 * torch.eye(16)[side] for side in (0, 1)]
+        monitor.update(torch.cat(sides), trivet.Pairs(64, 64), loss=0.2)
+    assert monitor.events == []
+    assert max(monitor.series["risk"][2:8]) > ALARMS["risk"].value

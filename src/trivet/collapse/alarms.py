@@ -47,6 +47,7 @@ CALM = 5  # checks that are judged together where classes are: few items of a ba
 DOUBTS = 2  # standard errors that are enough to ask the probe
 ERRORS = 3  # standard errors beyond which a loss of fine recall is none of chance, though many checks are asked
 FIRST = 4  # optimiser steps before which no check is judged: the first steps of an optimiser shake every network
+FIRST_OF_SIDES = 20  # of pairs, by batches alone: until two networks met, positives lie as far apart as negatives
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Judge:
         probing: what the probe showed.
         fault: what the probe failed with, and at which step: it is not asked again.
         related: whether the labels of the last batch were another relation than classes.
+        two_sided: whether the last batch had items of both sides of pairs.
         first_weights: those of the network as the run began, for the advice; None if it is not known.
     """
 
@@ -114,7 +116,7 @@ class Judge:
         self.updates, self._step = 0, 0  # updates, and the optimiser steps before the last check
         self.probing = ProbeTracker()
         self.fault: str | None = None
-        self.related = False
+        self.related = self.two_sided = False
         self.first_weights: FirstWeights | None = None
         self.forget()
 
@@ -253,17 +255,18 @@ class Judge:
 
     def _judge_network(self) -> None:
         """By the batches alone: is the network about to collapse?"""
-        if not self._accused():
+        if not self._accused() or (self.two_sided and self._step < FIRST_OF_SIDES):
             return
         evidence = features(self.series)
         assert evidence is not None
         evidence = self._now("relative_spread") | evidence
         positives, negatives, _ = pair_words(related=self.related)
+        side = " of the narrower side" if self.two_sided else ""
         self._report(
             "network-collapse",
             evidence,
             f"risk of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
-            f"consecutive checks: items are {evidence['relative_spread']:.2g} times as far from their centre as "
+            f"consecutive checks: items{side} are {evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and {positives} {evidence['within_between']:.2f} times as far apart as {negatives}",
             (ADD_PROBE, *network_advice(self._strategy, self.motion)[1][:2]),
             suspected=True,

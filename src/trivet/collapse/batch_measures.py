@@ -31,7 +31,7 @@ NEIGHBOR_MEASURES = ("recall", "fine_recall", "fine_items", "hard", "s_ap", "s_a
 class PairDistances(NamedTuple):
     """Batches with the distances of all their pairs."""
 
-    # points, centred: `(B, N, d)` float32, as they were and about their mean.
+    # points, centred: `(B, N, d)` float32, as they were and about their mean, that of their side where there are two.
     points: Tensor
     centred: Tensor
     norms: Tensor  # `(B, N)` of the points
@@ -39,6 +39,7 @@ class PairDistances(NamedTuple):
     squared: Tensor  # `(B, N, N)` squared distances, >= 0 and 0 on the diagonal
     alike: list[Tensor]  # `(B, N, N)` positives, and perhaps those of one fine class, an item with itself too
     unlike: Tensor | None  # `(B, N, N)` negatives; None where these are all others
+    right: Tensor | None  # `(B, N)` whether an item is of the right side; None where there is one side
 
 
 def related_pairs(relation: Relation) -> tuple[Tensor, Tensor]:
@@ -70,20 +71,27 @@ def pair_distances(points: Tensor, *levels: Tensor) -> PairDistances:
     """All pairs of batches `(B, N, d)` float32.
 
     Args:
-        levels: labels and perhaps fine classes `(B, N)` integer, or `(B, N, N)` as of `related_pairs`.
+        levels: labels and perhaps fine classes `(B, N)` integer; or `(B, N, N)` as of `related_pairs`, and perhaps
+            `(B, N)` integer, 1 for the items of the right of two sides.
     """
     centred = _centred(points)
     products = centred @ centred.mT
     squares = products.diagonal(dim1=1, dim2=2)  # of these products, so that an item is at 0 from itself
     squared = torch.sub(squares[:, :, None] + squares[:, None], products, alpha=2).clamp_min_(0)
-    unlike = None
+    unlike = right = None
     if levels[0].ndim == 3:
         alike, unlike = [levels[0] == 1], levels[0] == 0
+        if len(levels) > 1:
+            right = levels[1] == 1
+            centred = _about_sides(points, right)
+            products = centred @ centred.mT
     else:
         alike = [classes[:, :, None] == classes[:, None] for classes in levels]
         if len(alike) > 1:
             alike[1] = alike[1] & alike[0]
-    return PairDistances(points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, alike, unlike)
+    return PairDistances(
+        points, centred, torch.linalg.vector_norm(points, dim=2), products, squared, alike, unlike, right
+    )
 
 
 def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = None) -> list[Tensor]:
@@ -102,7 +110,8 @@ def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = No
         Each `(B,)`: the sum of the squared norms; the median norm, of an even number the lower of the middle two, and
         the largest; the sum of the squared distances over ordered pairs; and, for each level, this sum over pairs of
         one class, and how many these are with those of an item with itself. For another relation than classes this is
-        of positives, then NaN twice, then of ignored pairs.
+        of positives, then NaN twice, then of ignored pairs; and of each of two sides the number of its items, the sum
+        of their squared norms, and that of the squared distances over their ordered pairs.
     """
     norms = torch.linalg.vector_norm(points, dim=2) if pairs is None else pairs.norms
     ordered = norms.sort(dim=1).values
@@ -113,6 +122,10 @@ def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = No
         if pairs.unlike is not None:
             unknown = torch.full_like(everything, torch.nan)
             sums += [(unknown, unknown), _selected(pairs.squared, ~(pairs.alike[0] | pairs.unlike))]
+        for side in () if pairs.right is None else (~pairs.right, pairs.right):
+            items, deviations = side.sum(dim=1), pairs.centred.square().sum(dim=2)
+            squares = (norms.square() * side).sum(dim=1)
+            sums.append((items, squares, 2 * items * (deviations * side).sum(dim=1)))
     else:
         centred = _centred(points)
         everything = 2 * count * centred.square().sum(dim=(1, 2))
@@ -134,16 +147,24 @@ def sum_measures(
     fine_pairs: float = 0,
     ignored: float = 0,
     ignored_pairs: float = 0,
+    *sides: float,
 ) -> list[float]:
     """The measures of a batch of `count` items, named by `SUM_MEASURES`, from its `batch_sums`; NaN if not defined.
 
     Lengths are root mean squares over pairs of items: mean_distance of all pairs; relative_spread, the deviation from
     the centre over the norm, in [0, 1]; within and between, of positives and of negatives, which are pairs of one class
     and of two; fine_index, how far apart the centres of fine classes inside a class are, over the same of classes, both
-    without what the spread of a few items adds; norm; norm_tail, the largest over the median.
+    without what the spread of a few items adds; norm; norm_tail, the largest over the median. Of two sides, which may
+    lie apart, mean_distance and relative_spread are those of the narrower one.
+
+    Args:
+        sides: of the left and of the right side, how many items it has, the sum of their squares, and `everything`.
     """
     all_pairs = count * (count - 1)
-    share = _ratio(everything / (2 * count), squares)
+    shapes = [_shape(count, squares, everything)]
+    if sides:
+        shapes = [_shape(*sides[:3]), _shape(*sides[3:])]
+    share, square = min(shapes, key=lambda shape: math.inf if math.isnan(shape[0]) else shape[0])
     within = between = index = math.nan
     if inside is not None:
         pairs -= count
@@ -157,9 +178,16 @@ def sum_measures(
             separation = _ratio(inside - fine_inside, pairs - fine_pairs) - _ratio(fine_inside, fine_pairs)
             index = math.sqrt(_ratio(_nonnegative(separation), outer - inner))
     spread = 1.0 if share > 1 else math.sqrt(share)
-    distance, norm = math.sqrt(everything / all_pairs), math.sqrt(squares / count)
+    distance, norm = math.sqrt(square), math.sqrt(squares / count)
     tail = largest / middle if middle else largest * math.inf
     return [distance, spread, within, between, index, norm, tail]
+
+
+def _shape(count: float, squares: float, everything: float) -> tuple[float, float]:
+    """The squares of relative_spread and mean_distance of some items; NaN of fewer than two."""
+    if count < 2:
+        return math.nan, math.nan
+    return _ratio(everything / (2 * count), squares), everything / (count * (count - 1))
 
 
 def neighbor_stats(pairs: PairDistances) -> list[Tensor]:
@@ -262,6 +290,17 @@ def _eigenvalues(products: Tensor) -> Tensor:
 def _centred(points: Tensor) -> Tensor:
     centred = points - points[:, :1]  # keeps the digits of a collapsed embedding
     return centred - centred.mean(dim=1, keepdim=True)
+
+
+def _about_sides(points: Tensor, right: Tensor) -> Tensor:
+    """The rows of batches `(B, N, d)`, each less the mean of its side."""
+    about = torch.empty_like(points)
+    for side in (~right, right):
+        first = points.gather(1, side.int().argmax(dim=1)[:, None, None].expand(-1, 1, points.shape[2]))
+        rows, items = points - first, side[:, :, None]
+        mean = (rows * items).sum(dim=1, keepdim=True) / items.sum(dim=1, keepdim=True)
+        about = torch.where(items, rows - mean, about)
+    return about
 
 
 def _inside(centred: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.weight_motion import FirstWeights, WeightMotion
 from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Labels
-from trivet.mining.relations import Classes, Relation
+from trivet.mining.relations import Classes, Relation, TwoSided
 from trivet.runtime.json_numbers import json_section
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
@@ -186,6 +186,7 @@ class CollapseMonitor:
                 judge.probing.count(embeddings.shape[0])
                 left = self._left()
                 batch = _batch(embeddings, labels, fine) if left < MEASURED else []
+                judge.two_sided = len(batch) > 2 and judge.related
                 all_rows = bool(batch) and len(batch[0]) == len(embeddings)
                 self._buffer.add_update(None if all_rows else embeddings, loss)
                 if batch:
@@ -343,7 +344,9 @@ def _batch(embeddings: Tensor, labels: Labels | None, fine: Tensor | None) -> Mo
     """Embeddings and pairs of a batch, to be measured."""
     if isinstance(labels, Relation):
         rows, related = related_pairs(labels)
-        return [embeddings[rows.to(embeddings.device)], related]
+        right = labels.items[rows] >= labels.first_of_right if isinstance(labels, TwoSided) else None
+        both = right is not None and bool(right.any()) and not right.all()
+        return [embeddings[rows.to(embeddings.device)], related, *([right.to(torch.int8)] if both else [])]
     return [embeddings, *(level for level in (labels, fine) if level is not None)]
 
 

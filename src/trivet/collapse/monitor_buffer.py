@@ -29,7 +29,10 @@ SMALL = 2**16  # numbers of a batch up to which it is kept and measured with oth
 NORM = SUM_MEASURES.index("norm")
 
 MonitorBatch = Sequence[Tensor]
-"""Embeddings `(N, d)`, perhaps with labels, and these perhaps with fine classes, `(N,)`; or with `related_pairs`."""
+"""Embeddings `(N, d)`, perhaps with labels, and these perhaps with fine classes, `(N,)`.
+
+Or with `related_pairs`, and these perhaps with 1 for the items of the right side, 0 for others, `(N,)`.
+"""
 
 
 class CheckValues(NamedTuple):
