@@ -413,7 +413,7 @@ def test_a_side_of_pairs_that_collapses_is_seen_and_a_gap_is_none() -> None:
     pairs = trivet.Pairs(64, 64)
     for gap in (1.0, 3.0):
         monitor = CollapseMonitor()
-        for step in range(40):
+        for step in range(60):
             monitor.update(paired_batch(step, gap=gap, rate=0.85), pairs, loss=0.2)
         (event,) = monitor.events
         assert event.kind == "network-collapse"
