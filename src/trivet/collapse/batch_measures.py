@@ -118,7 +118,7 @@ def batch_sums(points: Tensor, *levels: Tensor, pairs: PairDistances | None = No
     count = norms.shape[1]
     if pairs is not None:
         everything = pairs.squared.sum(dim=(1, 2))
-        sums = [_selected(pairs.squared, alike) for alike in pairs.alike]
+        sums: list[tuple[Tensor, ...]] = [_selected(pairs.squared, alike) for alike in pairs.alike]
         if pairs.unlike is not None:
             unknown = torch.full_like(everything, torch.nan)
             sums += [(unknown, unknown), _selected(pairs.squared, ~(pairs.alike[0] | pairs.unlike))]

@@ -344,9 +344,11 @@ def _batch(embeddings: Tensor, labels: Labels | None, fine: Tensor | None) -> Mo
     """Embeddings and pairs of a batch, to be measured."""
     if isinstance(labels, Relation):
         rows, related = related_pairs(labels)
-        right = labels.items[rows] >= labels.first_of_right if isinstance(labels, TwoSided) else None
-        both = right is not None and bool(right.any()) and not right.all()
-        return [embeddings[rows.to(embeddings.device)], related, *([right.to(torch.int8)] if both else [])]
+        batch = [embeddings[rows.to(embeddings.device)], related]
+        if isinstance(labels, TwoSided):
+            right = labels.items[rows] >= labels.first_of_right
+            batch += [right.to(torch.int8)] if 0 < int(right.sum()) < len(right) else []
+        return batch
     return [embeddings, *(level for level in (labels, fine) if level is not None)]
 
 
