@@ -1,0 +1,182 @@
+"""`trivet leaks`: each split compared with those before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from trivet.commands.leaks.options import LeaksOptions
+from trivet.commands.leaks.record import GroupCrossing, LeakCounts, LeakedItem, LeaksRecord, RecallWithout
+from trivet.commands.leaks.sides import read_sides
+from trivet.datasets.leaks import KINDS, Content, Leaks, NamedItems, find_leaks
+from trivet.datasets.preview import preview_record
+from trivet.datasets.splitting import TRAIN
+from trivet.datasets.vectors import VectorInputs
+from trivet.metrics import evaluate
+from trivet.metrics.intervals import interval_json, symmetrical_interval
+from trivet.runtime.progress import work
+from trivet.runtime.text import abbreviated, counted, noun
+
+PICTURED = 100  # copies of each kind, of each pair of splits, on the page
+LISTED = 3  # groups in a sentence
+
+
+def search_leaks(request: LeaksOptions) -> LeaksRecord:
+    """Compare each split with those before it.
+
+    Raises:
+        ValueError: as `read_sides`, or if a column of groups is missing.
+    """
+    sides, content = read_sides(request)
+    record = LeaksRecord(
+        name=", ".join(path.name for path in request.data),
+        content=content,
+        splits={side.name: len(side.dataset) for side in sides},
+    )
+    for column in request.group or []:
+        groups = {side.name: _column(side, column) for side in sides}
+        record.groups += [
+            _crossing(column, (second.name, groups[second.name]), (first.name, groups[first.name]))
+            for first, second in combinations(sides, 2)
+        ]
+    for searched, side in combinations(sides, 2):
+        with work(f"comparing {side.name} with {searched.name}"):
+            leaks = find_leaks(side, searched, content, crops=request.crops)
+        record.comparisons.append(_counts(side, searched, leaks, content))
+        record.notes += [note for note in leaks.notes if note not in record.notes]
+    first = [each.sentence for each in record.comparisons if each.searched == sides[0].name]
+    record.headline = " ".join(first)
+    return record
+
+
+def _counts(side: NamedItems, searched: NamedItems, leaks: Leaks, content: Content) -> LeakCounts:
+    kinds = Counter(leaks.kinds.tolist())
+    copies = np.isin(leaks.kinds, KINDS[:3])
+    classes, others = side.classes, searched.classes
+    torn = sum(classes[i] != others[leaks.original[i]] for i in np.flatnonzero(copies).tolist() if classes[i])
+    counts = LeakCounts(
+        split=side.name,
+        searched=searched.name,
+        items=len(leaks.kinds),
+        copies=int(copies.sum()),
+        exact=kinds["exact"],
+        near=kinds["near"],
+        cropped=kinds["cropped"],
+        word_twins=kinds["one word"],
+        other_class=torn,
+        sentence="",
+        recall=_recall(side, searched, copies) if content == "vectors" and copies.any() else None,
+        leaks=list(_leaked(side, searched, leaks, classes, others)),
+    )
+    counts.sentence = _sentence(counts)
+    return counts
+
+
+def _sentence(counts: LeakCounts) -> str:
+    """The answer: how many items are copies."""
+    what = "training items" if counts.searched == TRAIN else f"items of {counts.searched}"
+    if not counts.copies:
+        text = f"{counts.split}: none of {counted(counts.items, 'item')} is a copy of {what}."
+    else:
+        by_kind = {"exact": counts.exact, "near": counts.near, "cut out": counts.cropped}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in by_kind.items() if count)
+        torn = f"; {counts.other_class} of another class" if counts.other_class else ""
+        verb = "is a copy" if counts.copies == 1 else "are copies"
+        text = (
+            f"{counts.split}: {counts.copies} of {counted(counts.items, 'item')} "
+            f"({100 * counts.copies / counts.items:.1f} %) {verb} of {what}: {kinds}{torn}."
+        )
+    if counts.word_twins:
+        text += f" {counts.word_twins} more {'differs' if counts.word_twins == 1 else 'differ'} from one by one word."
+    return text
+
+
+def _leaked(
+    side: NamedItems, searched: NamedItems, leaks: Leaks, classes: list[str], others: list[str]
+) -> Iterator[LeakedItem]:
+    """The copies, by kind; the first of each kind with what they look like."""
+    for kind in KINDS:
+        for number, i in enumerate(np.flatnonzero(leaks.kinds == kind).tolist()):
+            j = int(leaks.original[i])
+            views = (side.dataset.show(i), searched.dataset.show(j)) if number < PICTURED else (None, None)
+            left, right = map(preview_record, views)
+            yield LeakedItem(
+                kind=kind,
+                id=side.dataset.ids[i],
+                original=searched.dataset.ids[j],
+                label=classes[i],
+                original_label=others[j],
+                text=left["text"],
+                original_text=right["text"],
+                thumbnail=left["thumbnail"],
+                original_thumbnail=right["thumbnail"],
+            )
+
+
+def _recall(side: NamedItems, searched: NamedItems, copies: np.ndarray) -> RecallWithout | None:
+    """recall@1 with and without the copies as queries: within the split, or of queries in what they search."""
+    (queries, labels), (gallery, its_labels) = (_vectors(each) for each in (side, searched))
+    if "" in labels or "" in its_labels:
+        return None
+    names = {name: number for number, name in enumerate(dict.fromkeys([*labels, *its_labels]))}
+    numbers, others = (np.array([names[name] for name in each]) for each in (labels, its_labels))
+    options: dict[str, Any] = (
+        {} if searched.name == TRAIN else {"gallery": gallery, "gallery_labels": {"class": others}}
+    )
+    result = evaluate(queries, {"class": numbers}, measures=["recall@1"], distance="cosine", **options)["class"]
+    if result.retrieval is None:
+        return None
+    values = result.retrieval.values[:, 0]
+    return recall_without(values, copies)
+
+
+def recall_without(values: np.ndarray, copies: np.ndarray) -> RecallWithout | None:
+    """Mean of the values `(Q,)` of queries, that of those that are no copies, and the difference.
+
+    The queries vary alike in both means, so the variance of the difference is that of the sum of each query's influence
+    on it. None where no query is left.
+    """
+    counted_queries = ~np.isnan(values)
+    values, rest = values[counted_queries], ~copies[counted_queries]
+    if not rest.any() or len(values) < 2:
+        return None
+    mean, without = float(values.mean()), float(values[rest].mean())
+    influences = (values - mean) / len(values) - rest * (values - without) / rest.sum()
+    ends = symmetrical_interval(
+        mean - without, float((influences**2).sum()), degrees=len(values) - 1, units=len(values), level=0.95
+    )
+    return RecallWithout(recall=mean, without=without, difference=mean - without, interval=interval_json(ends))
+
+
+def _vectors(side: NamedItems) -> tuple[np.ndarray, list[str]]:
+    inputs = side.dataset.inputs
+    assert isinstance(inputs, VectorInputs)
+    return np.asarray(inputs.vectors[inputs.rows], np.float32), side.classes
+
+
+def _column(side: NamedItems, column: str) -> list[str]:
+    """The group of each item."""
+    data = side.dataset
+    if column in data.columns:
+        return [*data.columns[column]]
+    if column in data.labels:
+        return [data.names[column][label] for label in data.labels[column].tolist()]
+    known = [*data.labels, *data.columns]
+    raise ValueError(f"--group must name a column: {side.name} has no {column!r}; it has {', '.join(known) or 'none'}.")
+
+
+def _crossing(column: str, side: tuple[str, list[str]], searched: tuple[str, list[str]]) -> GroupCrossing:
+    groups, others = (dict.fromkeys(name for name in each[1] if name) for each in (side, searched))
+    crossing = [name for name in groups if name in others]
+    what = "training items" if searched[0] == TRAIN else f"items in {searched[0]}"
+    which = f", such as {abbreviated([repr(name) for name in crossing], LISTED)}" if crossing else ""
+    total = len(groups)
+    verb = "has" if len(crossing) == 1 else "have"
+    text = f"{side[0]}: {len(crossing)} of {total} {noun(total, 'group')} by {column} {verb} {what}, too{which}."
+    return GroupCrossing(
+        column=column, split=side[0], searched=searched[0], groups=total, crossing=crossing, sentence=text
+    )
