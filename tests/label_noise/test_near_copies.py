@@ -57,11 +57,11 @@ def test_equals_the_definition(inside: bool, blocks: tuple[int, int], monkeypatc
 
 
 def test_a_bound_changes_nothing_below_it() -> None:
-    left, right = points(0, 200, 4), points(1, 300, 4)
+    left, right = 3 * points(0, 200, 4), 3 * points(1, 300, 4)
     classes, others = (np.random.default_rng(2).integers(0, 3, n) for n in (200, 300))
     every, rows = nearest_by_class([(left, right)], classes, others)
-    bounded, its_rows = nearest_by_class([(left, right)], classes, others, most=0.5)
-    below = every <= 0.5
+    bounded, its_rows = nearest_by_class([(left, right)], classes, others, most=1.8)
+    below = every <= 1.8
     assert 20 < below.sum() < 380
     assert (bounded[below] == every[below]).all()
     assert (its_rows[below] == rows[below]).all()

@@ -145,7 +145,7 @@ def _join(
     for start in range(0, len(items), ROWS):
         left = _block(items, start, ROWS, centre)
         from_centre = left.square().sum(dim=1)
-        bound = most - from_centre + SLACK * (from_centre + max(float(square.max()) for square in squares))
+        bound = most**2 - from_centre + SLACK * (from_centre + max(float(square.max()) for square in squares))
         best = torch.full((2, len(left)), torch.inf)
         numbers = torch.full((2, len(left)), -1, dtype=torch.int64)
         for (at, right), square in zip(blocks, squares, strict=True):
