@@ -25,7 +25,7 @@ from trivet.io.formats import open_rows
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.read_embeddings import read_texts
 from trivet.runtime.progress import reporter
-from trivet.runtime.text import distinct_names
+from trivet.runtime.text import distinct_names, typed
 from trivet.training.run_folder import RunFolder
 
 
@@ -47,7 +47,7 @@ def read_sides(request: LeaksOptions) -> tuple[list[NamedItems], Content]:
         if not detected.divided:
             raise ValueError(
                 f"leaks are copies of what is trained on: nothing in {path} says what is (a column split, or folders "
-                f"train/ and test/); give two files or folders, or the settings that trivet init {path} writes."
+                f"train/ and test/); give two files or folders, or the settings that trivet init {typed(path)} writes."
             )
         config = DataConfig.parse(detected.data | {"level": detected.main}, source=str(path))
     if config.item_kind not in ("images", "texts", "vectors"):
