@@ -50,6 +50,17 @@ def test_a_diagnosis_is_that_of_the_tags(file: Path, embeddings: np.ndarray, run
     assert "for the nearest of another class" not in text
 
 
+def test_finer_classes_inside_tags_are_refused(file: Path, run_command: Call, tmp_path: Path) -> None:
+    kinds = np.array([f"kind {i % 6}" for i in range(90)])
+    np.savez(tmp_path / "both.npz", **np.load(file), kind=kinds)
+    code, _, err = run_command("diagnose", tmp_path / "both.npz", *OPTIONS, "--fine", "kind")
+    assert code == 2
+    assert "--fine is for classes inside classes: 'tags' has tags; leave it out, or" in err
+    assert "--labels kind." in err
+    assert run_command("diagnose", tmp_path / "both.npz", *OPTIONS)[0] == 0
+    assert run_command("diagnose", tmp_path / "both.npz", "--labels", "kind")[0] == 0
+
+
 def test_mined_negatives_share_no_tag(file: Path, run_command: Call, tmp_path: Path) -> None:
     output = tmp_path / "m.parquet"
     code, _, err = run_command("mine", file, *OPTIONS, "-o", output, "--kind", "exact")
