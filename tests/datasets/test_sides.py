@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -124,3 +126,31 @@ def test_what_is_wrong_with_images_of_pairs_is_said(captions: Path) -> None:
     with pytest.raises(ValueError, match='towers = "shared" is for sides of one kind'):
         settings(captions, towers="shared")
     assert settings(captions, images="none", image_size=64).image_size == 64
+
+
+def test_images_in_the_cells_of_a_table_are_read_as_those_of_its_paths(tmp_path: Path) -> None:
+    generator, rows = np.random.default_rng(0), []
+    for row in range(12):
+        pixels = generator.integers(256, size=(8, 8, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{row}.png")
+        rows.append({"image": f"{row}.png", "caption": f"caption {row}", "split": "test" if row % 3 == 0 else "train"})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "paths.parquet")
+    for each in rows:
+        each["image"] = {"bytes": (tmp_path / each["image"]).read_bytes(), "path": each["image"]}
+    (tmp_path / "apart").mkdir()
+    held = tmp_path / "apart" / "images.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), held)
+    config = PairsConfig(path=tmp_path / "paths.parquet", images="left", image_size=8)
+    of_files = load_sides(config, (None, None)).evaluation["test"]
+    of_cells = load_sides(config.model_copy(update={"path": held}), (None, None)).evaluation["test"]
+    assert of_cells.ids == of_files.ids
+    every = np.arange(len(of_files.inputs))
+    assert isinstance(of_files.inputs, SidedInputs)
+    assert isinstance(of_cells.inputs, SidedInputs)
+    first, second = (inputs.batch(every).sides[0] for inputs in (of_files.inputs, of_cells.inputs))
+    assert len(first) == 4
+    assert torch.equal(first, second)
+    for images, side in (("none", "left"), ("right", "both")):
+        wrong = PairsConfig.parse({"name": "pairs", "path": str(held), "images": images}, source="a test")
+        with pytest.raises(ValueError, match=f"'image' of .* holds them; set data.images = \"{side}\""):
+            load_sides(wrong, (None, None))

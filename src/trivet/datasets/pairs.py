@@ -26,6 +26,7 @@ from trivet.datasets.texts import TextInputs, ngrams_of_training, with_inputs, w
 from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
 from trivet.io.embedding_table import Vectors
+from trivet.io.image_cells import ImageCell, named_images
 from trivet.io.image_file import Frame
 from trivet.io.pair_table import PairSide, PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
@@ -58,7 +59,7 @@ class PairsConfig(DataConfig):
         seed: decides which groups are.
         left_vectors, right_vectors: files of vectors made elsewhere, by the ids that the columns of both sides hold, as
             trivet embed writes them; for images and texts, say, by two encoders.
-        images: the side whose column holds paths of images, left, right or both; the other holds texts.
+        images: the side whose column holds images or their paths, left, right or both; the other holds texts.
         root: the folder that the paths start from, where it is not that of the table.
         image_size: side of the images in pixels, or [height, width]: larger where details matter.
         resize: shorter side before the cut to image_size, such as 256 before 224; by default only the shape is cut.
@@ -331,14 +332,16 @@ def _images_of_side(
 def images_of(
     config: PairsConfig, paths: Sequence[str], progress: Progress | None, *, unread: bool = False
 ) -> FileInputs | ArrayInputs:
-    """Images by their paths, in memory where there is room for them.
+    """Images by their paths or names, in memory where there is room for them.
 
     Raises:
         ValueError: if one is missing or cannot be read.
     """
     root = image_root(config)
-    sources = tuple(root / path_inside(path, root) for path in paths)
-    if lacking := [path for path, source in zip(paths, sources, strict=True) if not source.is_file()]:
+    cells = {} if is_beir(config.path) else named_images(config.path).cells
+    sources = tuple(cells.get(path) or root / path_inside(path, root) for path in paths)
+    files = [(path, source) for path, source in zip(paths, sources, strict=True) if isinstance(source, Path)]
+    if lacking := [path for path, source in files if not source.is_file()]:
         remedy = "add them, leave their rows out, or name the folder that the paths start from with data.root"
         if len(lacking) == len(paths):
             remedy = f'data.images = "{config.images}" says which side has them, data.root where the paths start'
@@ -354,7 +357,7 @@ def images_of(
 
 @lru_cache(maxsize=2)  # a ladder reads both sides again for each encoder of texts
 def _decoded_files(
-    sources: tuple[Path, ...], frame: Frame, full_size: bool, progress: Progress | None
+    sources: tuple[Path | ImageCell, ...], frame: Frame, full_size: bool, progress: Progress | None
 ) -> FileInputs | ArrayInputs:
     files = FileInputs(sources, frame, np.arange(len(sources)), full_size=full_size)
     images, broken = files.decode_all(MEMORY_GB, progress)
@@ -406,6 +409,7 @@ def _placed(
 def unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     """The splits, whose vectors have no numbers yet, and the contents of both sides."""
     table = read_pair_table(config)
+    _check_images(table, config)
     texts = [*table.left.contents, *table.right.contents]
     relation = judged_pairs(table, config)
     items = _all_items(table, texts, relation, config)
@@ -448,6 +452,20 @@ def read_pair_table(config: PairsConfig) -> PairTable:
         score=config.score,
         skip_empty=config.skip_empty,
     )
+
+
+def _check_images(table: PairTable, config: PairsConfig) -> None:
+    """ValueError if a side whose column holds images is to be read as texts."""
+    if config.left_vectors is not None or is_beir(config.path):
+        return
+    held = named_images(config.path).names
+    sides = zip((table.left.name, table.right.name), config.side_kinds, strict=True)
+    if texts := [name for name, kind in sides if name in held and kind == "texts"]:
+        side = "both" if len(texts) > 1 or config.images != "none" else SIDES[texts[0] == table.right.name]
+        raise ValueError(
+            f"a side of images must be read as images: {texts[0]!r} of {config.path} holds them; set data.images = "
+            f'"{side}".'
+        )
 
 
 def judged_pairs(table: PairTable, config: PairsConfig) -> JudgedPairs:

@@ -24,6 +24,7 @@ from trivet.datasets.splitting import Split, TagsConfig, column_subsets
 from trivet.datasets.tags import tag_relations
 from trivet.io.embedding_table import class_labels, select_rows
 from trivet.io.formats import open_rows
+from trivet.io.image_cells import ImageCell, holds_images, image_bytes
 from trivet.io.image_file import SUFFIXES, UNREAD, Frame, Source
 from trivet.io.label_columns import ADDRESS, FIRST, ID, NEARLY, PROTOCOL_COLUMNS, SPLIT
 from trivet.io.table import DataTable, is_text, listed
@@ -194,13 +195,6 @@ def are_image_paths(texts: Sequence[str]) -> bool:
     return sum(endings) >= NEARLY * len(texts)
 
 
-def holds_images(kind: pa.DataType) -> bool:
-    """Test whether a column of this type holds images: their bytes, or those and a path as Hugging Face keeps them."""
-    if pa.types.is_struct(kind):
-        return bool(kind.get_field_index("bytes") >= 0)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _default_levels(rows: DataTable) -> tuple[str, ...]:
     there = next((name for name in LABEL if name in rows.names), None)
     if there is None:
@@ -215,14 +209,14 @@ def _sources(config: TableConfig, rows: DataTable, image: str) -> tuple[Sequence
     """The images, and their paths if they have any."""
     column = rows.column(image, "the images")
     if holds_images(column.type):
-        data = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+        data = image_bytes(column)
         empty = np.flatnonzero(data.is_null().to_numpy())
         if len(empty):
             raise ValueError(
                 f"every row of {config.path} must hold its image: {len(empty):,} do not, {rows.where(empty)}; save the "
                 "data set again with the images in it."
             )
-        return _Lazy(len(data), partial(_Cell, data)), None
+        return _Lazy(len(data), partial(ImageCell, data)), None
     if not is_text(column.type):
         raise ValueError(
             f"the images must be a column of paths, or of the images themselves: {image!r} of {config.path} holds "
@@ -310,19 +304,6 @@ def _boxes(config: TableConfig, rows: DataTable) -> np.ndarray | None:
 
 def _path(root: Path, names: Sequence[str], row: int) -> Path:
     return root / names[row]
-
-
-@dataclass(frozen=True)
-class _Cell:
-    column: pa.ChunkedArray
-    row: int
-
-    def __str__(self) -> str:
-        return f"the image of row {self.row}"
-
-    def read(self) -> bytes:
-        data: bytes = self.column[self.row].as_py()
-        return data
 
 
 @dataclass(frozen=True, eq=False)

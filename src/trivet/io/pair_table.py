@@ -15,6 +15,7 @@ import pyarrow as pa
 from trivet.config.base import nearest
 from trivet.io.embedding_table import display_texts
 from trivet.io.formats import open_rows
+from trivet.io.image_cells import holds_images, named_images
 from trivet.io.label_columns import is_numeric, split_column, split_names
 from trivet.io.table import DataTable, is_list, listed
 from trivet.runtime.arrays import Floats, Integers
@@ -114,7 +115,9 @@ def read_pairs(
     score: str | None = None,
     skip_empty: bool = False,
 ) -> PairTable:
-    """Read pairs of texts, or of paths, from a table: a row is a pair, with any number of negatives of its left side.
+    """Read pairs of texts, or of images, from a table: a row is a pair, with any number of negatives of its left side.
+
+    The contents of images are their paths, or their names as of `trivet.io.image_cells`, where cells hold them.
 
     Args:
         path: a csv, tsv, parquet or JSON file, or a Hugging Face data set saved on disk.
@@ -215,12 +218,17 @@ def likely_sides(table: DataTable, left: str | None = None, right: str | None = 
     Args:
         left, right: what is known of them.
     """
-    known = {_plain_name(name): name for name in table.columns}
+    known = {_plain_name(name): name for name in _possible_sides(table)}
     for first, second in SIDES:
         guess = left or known.get(first), right or known.get(second)
         if guess[0] is not None and guess[1] is not None and guess[0] != guess[1]:
             return guess[0], guess[1]
     return None
+
+
+def _possible_sides(table: DataTable) -> list[str]:
+    """The columns of texts and of images."""
+    return [name for name, kind in table.types.items() if name in table.columns or holds_images(kind)]
 
 
 def side_columns(path: Path, left: str | None = None, right: str | None = None) -> tuple[str, str]:
@@ -235,9 +243,9 @@ def side_columns(path: Path, left: str | None = None, right: str | None = None) 
 def _sides(table: DataTable, left: str | None, right: str | None) -> tuple[str, str]:
     """The columns of both sides; ValueError that asks for them where names do not say."""
     for name in (left, right):
-        if name is not None and name not in table.columns:
+        if name is not None and name not in (possible := _possible_sides(table)):
             raise ValueError(
-                f"a side of the pairs must be a column: {table.path} has no {name!r}; {nearest(name, table.columns)}"
+                f"a side of the pairs must be a column: {table.path} has no {name!r}; {nearest(name, possible)}"
             )
     sides = likely_sides(table, left, right)
     if sides is None:
@@ -272,7 +280,9 @@ def score_numbers(table: DataTable, name: str) -> Floats:
 
 
 def _texts(table: DataTable, name: str) -> list[str]:
-    """The values as texts of any length, without white space around them."""
+    """The values as texts of any length, without white space around them; of images their names."""
+    if holds_images(table.types[name]):
+        return [*named_images(table.path).names[name]]
     return [text.strip() for text in display_texts(table.values(name), np.arange(table.count))]
 
 

@@ -26,6 +26,7 @@ from trivet.datasets.table import IMAGE, TableConfig, are_image_paths, image_col
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
+from trivet.io.image_cells import named_images
 from trivet.io.image_file import SUFFIXES, Frame, Source, open_image
 from trivet.io.label_columns import (
     FIRST,
@@ -366,7 +367,8 @@ def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) 
     divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
     guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
     sides = table.left, table.right
-    of_images = [are_image_paths(side.contents[:FIRST]) for side in sides]
+    held = {} if is_beir(path) else named_images(path).names
+    of_images = [side.name in held or are_image_paths(side.contents[:FIRST]) for side in sides]
     images = None
     if any(of_images) and config.left_vectors is None and not is_beir(path):
         data["images"] = "both" if all(of_images) else SIDES[of_images.index(True)]
