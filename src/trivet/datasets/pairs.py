@@ -1,4 +1,7 @@
-"""Pairs in a file: it lists what belongs together, such as queries and documents or images and texts; no classes."""
+"""Pairs in a file: it lists what belongs together, such as queries and documents or images and texts; no classes.
+
+One file, because all of it makes items of the rows of one table: texts, images, vectors, and their splits.
+"""
 
 from __future__ import annotations
 
@@ -458,9 +461,9 @@ def _check_images(table: PairTable, config: PairsConfig) -> None:
     """ValueError if a side whose column holds images is to be read as texts."""
     if config.left_vectors is not None or is_beir(config.path):
         return
-    held = named_images(config.path).names
+    in_cells = named_images(config.path).names
     sides = zip((table.left.name, table.right.name), config.side_kinds, strict=True)
-    if texts := [name for name, kind in sides if name in held and kind == "texts"]:
+    if texts := [name for name, kind in sides if name in in_cells and kind == "texts"]:
         side = "both" if len(texts) > 1 or config.images != "none" else SIDES[texts[0] == table.right.name]
         raise ValueError(
             f"a side of images must be read as images: {texts[0]!r} of {config.path} holds them; set data.images = "

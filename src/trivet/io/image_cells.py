@@ -68,7 +68,7 @@ def named_images(path: Path) -> NamedImages:
 @lru_cache(maxsize=2)  # a ladder reads the pairs again for each encoder
 def _named_images(path: Path, modified: int) -> NamedImages:
     table = open_rows(path)
-    found: dict[bytes | str, tuple[str, str, ImageCell | None]] = {}  # its path, another name, and the image
+    images: dict[bytes | str, tuple[str, str, ImageCell | None]] = {}  # its path, another name, and the image
     keys: dict[str, list[bytes | str]] = {}
     for name, kind in table.types.items():
         if not holds_images(kind):
@@ -84,9 +84,9 @@ def _named_images(path: Path, modified: int) -> NamedImages:
             keys[name].append(key)
             if key:
                 cell = None if content is None else ImageCell(data, row)
-                found.setdefault(key, (file, f"{name}-{row}", cell))
-    files = [file for file, _, _ in found.values()]
+                images.setdefault(key, (file, f"{name}-{row}", cell))
+    files = [file for file, _, _ in images.values()]
     once = {file for file in files if file} if len(set(files)) == len(files) else set()
-    names = {key: file if file in once or cell is None else other for key, (file, other, cell) in found.items()}
-    cells = {names[key]: cell for key, (_, _, cell) in found.items() if cell is not None}
+    names = {key: file if file in once or cell is None else other for key, (file, other, cell) in images.items()}
+    cells = {names[key]: cell for key, (_, _, cell) in images.items() if cell is not None}
     return NamedImages({name: [names.get(key, "") for key in each] for name, each in keys.items()}, cells)

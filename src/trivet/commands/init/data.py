@@ -367,8 +367,8 @@ def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) 
     divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
     guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
     sides = table.left, table.right
-    held = {} if is_beir(path) else named_images(path).names
-    of_images = [side.name in held or are_image_paths(side.contents[:FIRST]) for side in sides]
+    in_cells = {} if is_beir(path) else named_images(path).names
+    of_images = [side.name in in_cells or are_image_paths(side.contents[:FIRST]) for side in sides]
     images = None
     if any(of_images) and config.left_vectors is None and not is_beir(path):
         data["images"] = "both" if all(of_images) else SIDES[of_images.index(True)]
