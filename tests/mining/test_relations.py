@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import sparse
 from tests import reference
+from torch import Tensor
 
 import trivet
 from trivet import Classes, Grades, Pairs, Relation, Tags, collapse
@@ -404,3 +405,14 @@ def test_what_is_no_negative_is_hidden_whatever_its_value(by: float, dtype: torc
     assert hidden[1, 2].signbit()
     assert hidden[2, 0].isnan()
     assert hidden[2, 1] == 3
+
+
+@pytest.mark.parametrize("made", [Classes, lambda labels: Tags(labels[:, None].tolist())], ids=["listed", "masked"])
+@pytest.mark.parametrize("classes", [[0, 1, 0, 2, 1, 0], [0, 0, 1, 1], [3, 3, 3], [0, 1, 2]])
+def test_the_negative_of_a_rank_has_so_many_before_it(made: Callable[[Tensor], Relation], classes: list[int]) -> None:
+    relation, size = made(torch.tensor(classes)), len(classes)
+    excluded = relation.compare(relation.items, relation.items).block(None, torch.arange(size)).exclusion([])
+    columns = excluded.negative_at(torch.arange(size).expand(size, -1).contiguous()).tolist()
+    for anchor, of_anchor in enumerate(columns):
+        negatives = [other for other in range(size) if classes[other] != classes[anchor]]
+        assert of_anchor[: len(negatives)] == negatives

@@ -34,12 +34,12 @@ class CarriedRelation(ComparedRelation):
 
     def shared(self, anchors: Tensor, others: Tensor) -> Tensor:
         """Return how many things each two items share, `(B, M)` uint8 or int32."""
-        rows = self.rows(anchors)
+        rows, of_others = self.rows(anchors), self.rows(others)
         carried = np.unique(rows.indices)
-        of_others = np.ascontiguousarray(
-            self.rows(others)[:, carried].toarray().T
-        )  # a sparse one takes five times as long
-        return torch.from_numpy(rows[:, carried] @ of_others).to(anchors.device)
+        if len(carried) < rows.shape[1]:
+            rows, of_others = rows[:, carried], of_others[:, carried]
+        dense = of_others.toarray(order="F").T  # a sparse one takes five times as long
+        return torch.from_numpy(rows @ dense).to(anchors.device)
 
     def _positive_pairs(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         shared = (self.rows(others) @ self.rows(anchors).T.tocsr()).T.tocsr()  # sparse, as most share nothing

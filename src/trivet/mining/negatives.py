@@ -444,12 +444,7 @@ def _uniform(block: DistanceBlock, uniform: Tensor, k: int) -> SelectedItems:
         rank, chosen = (uniform * count).long(), block.all_true(slots)
     else:
         rank, chosen = _ranks(uniform, block.negatives.expand(-1, slots), k)
-    # An excluded column stands before it if no more than `rank` negatives stand before that column.
-    excluded, total = block.excluded.columns, block.size
-    before = excluded - torch.arange(excluded.shape[1], device=rank.device)
-    if isinstance(count, Tensor):  # some rows have fewer
-        before = before.where(excluded < total, total)
-    column = rank + torch.searchsorted(before, rank, right=True)
+    column = block.excluded.negative_at(rank)
     return SelectedItems(column if every else column.where(chosen, 0), chosen, every)
 
 

@@ -55,7 +55,7 @@ class Tags(CarriedRelation):
 
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         shared = self.shared(anchors, others)
-        shares = shared > 0
+        shares = shared.bool()
         if self.match == "any":
             return shares, shares
         first, second = self._sizes(anchors), self._sizes(others)
