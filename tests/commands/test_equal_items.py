@@ -50,7 +50,7 @@ def positions() -> dict[int, int]:
 def texts() -> str:
     said = [f"{name} is number {i}" for i, (_, name, _) in enumerate(ROWS)]
     for copy, original in positions().items():
-        said[copy] = said[original]
+        said[copy] = said[original] if copy % 2 == 0 else f" {said[original].upper()}! "
     lines = [f"{text},{name},{part}" for text, (part, name, _) in zip(said, ROWS, strict=True)]
     Path("texts.csv").write_text("\n".join(["text,label,split", *lines]) + "\n")
     return "texts.csv"

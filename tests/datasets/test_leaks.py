@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 from trivet.datasets.dataset import Dataset
+from trivet.datasets.equal_items import normalised_words
 from trivet.datasets.inputs import in_memory
-from trivet.datasets.leaks import NamedItems, find_leaks, image_signatures, near_texts, normalised_words
+from trivet.datasets.leaks import NamedItems, find_leaks, image_signatures, near_texts
 
 KNOWN = [
     "Where is my card?",
@@ -43,6 +44,11 @@ def test_texts(text: str, kind: str, original: int) -> None:
 def test_words_of_a_text_without_any_are_its_characters() -> None:
     assert normalised_words("?! …") != normalised_words("?? …")
     assert normalised_words("") == ()
+
+
+@pytest.mark.parametrize(("text", "other"), [("what is C++?", "what is C#?"), ("over 5 %", "over 5"), ("£ 3", "$ 3")])
+def test_signs_count(text: str, other: str) -> None:
+    assert normalised_words(text) != normalised_words(other)
 
 
 def scene(draw: np.random.Generator) -> np.ndarray:

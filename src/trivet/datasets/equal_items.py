@@ -1,8 +1,10 @@
-"""Items that are equal: texts letter for letter, vectors and pixels number for number, files byte for byte."""
+"""Items that are equal: texts in their letters or words, vectors and pixels number for number, files byte for byte."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import islice
@@ -51,6 +53,19 @@ def content_keys(datasets: Sequence[Dataset], *, texts: bool = False) -> list[Ha
         for start in range(0, len(items), step):
             keys += row_keys(items.inputs.batch(np.arange(start, min(start + step, len(items)))).numpy())
     return keys
+
+
+def normalised_words(text: str) -> tuple[str, ...]:
+    """The words of a text in one Unicode form, without case and punctuation; without any word its characters.
+
+    Signs that are no punctuation are part of a word, or words: C++ is not C#.
+
+    Example:
+        >>> normalised_words("Don’t  STOP! C++?")
+        ('dont', 'stop', 'c++')
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return tuple(re.findall(r"[\w+#]+|[%$€£=<>&@*^]", re.sub(r"['’]", "", folded)) or folded.split())
 
 
 def row_keys(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
@@ -108,7 +123,8 @@ class KeyedItems(NamedTuple):
 def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, ...]:
     """Sentences on the items of each evaluation split that equal a training item; none where there are none.
 
-    Inputs of your own code, and vectors of more than 1 GiB, are not compared.
+    Texts are equal if their `normalised_words` are. Inputs of your own code, and vectors of more than 1 GiB, are not
+    compared.
 
     Args:
         texts: as in `content_keys`.
@@ -117,7 +133,8 @@ def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, 
     large = isinstance(inputs, VectorInputs) and inputs.vectors.nbytes > COMPARED
     if not isinstance(inputs, RowInputs) or (large and not texts):
         return ()
-    keys = iter(content_keys([splits.train, *splits.evaluation.values()], texts=texts))
+    every = content_keys([splits.train, *splits.evaluation.values()], texts=texts)
+    keys = map(normalised_words, map(str, every)) if texts else iter(every)
 
     def keyed(items: Dataset, names: Sequence[str]) -> KeyedItems:
         classes = [items.names[level][label] for label in items.labels[level].tolist()]

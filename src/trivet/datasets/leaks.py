@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from trivet.datasets.dataset import Dataset, Inputs
-from trivet.datasets.equal_items import content_keys
+from trivet.datasets.equal_items import content_keys, normalised_words
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.vectors import VectorInputs
 from trivet.distances import unit_rows
@@ -114,17 +112,6 @@ def _numbers(items: NamedItems, searched: NamedItems) -> tuple[Integers, Integer
         for side in (items, searched)
     ]
     return sides[0], sides[1]
-
-
-def normalised_words(text: str) -> tuple[str, ...]:
-    """The words of a text in one Unicode form, without case and punctuation; without any word its characters.
-
-    Example:
-        >>> normalised_words("Don’t  STOP!")
-        ('dont', 'stop')
-    """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return tuple(re.findall(r"\w+", re.sub(r"['’]", "", folded)) or folded.split())
 
 
 def near_texts(texts: Sequence[str], searched: Sequence[str]) -> Iterator[tuple[Kind | Literal[""], int]]:
