@@ -657,8 +657,8 @@ def coarse_labels() -> Iterator[str]:
 
 def tag_mistakes() -> Iterator[str]:
     """Tags that an audit calls wrong, and how many of them are."""
-    rows = results(STUDIES / "tag_noise.json")["rows"]
-    known = {(row["data"], row["rate"], row["kind"]): row for row in rows if row["seed"] == 2}
+    found = results(STUDIES / "tag_noise.json")
+    known = {(row["data"], row["rate"], row["kind"]): row for row in found["rows"] if row["seed"] == 2}
     missing, superfluous = (known["texts", 0.02, kind] for kind in ("missing", "superfluous"))
     yield (
         f"{missing['right']} of {missing['called']} called missing and {superfluous['right']} of "
@@ -672,10 +672,19 @@ def tag_mistakes() -> Iterator[str]:
         for data in ("texts", "birds")
     }
     assert called["birds"] == 0
-    yield f"{called['texts']} of 15,000 tags of the texts are called wrong, and none of the birds"
-    few, planted = known["600 birds", 0.0, "missing"], known["600 birds", 0.02, "missing"]
-    yield f"of 600 birds {few['called']} tags are called missing though none was removed"
-    yield f"with 2 % removed {planted['right']} of the {planted['called']} that are called are right"
+    yield f"{called['texts']} of 15,000 tags of the texts is called wrong, and none of the birds"
+    few = [row for row in found["few"] if row["least"] is not None]
+    right = [row for row in few if row["rate"] == 0]
+    given = sum(row["given_judged"] for row in right if row["kind"] == "missing")
+    yield f"{sum(row['called'] for row in right)} of {given:,} right tags are called wrong"
+    wrong = [row for row in few if row["rate"] == 0.02]
+    calls, hits, planted = (sum(row[key] for row in wrong) for key in ("called", "right", "planted_judged"))
+    yield (
+        f"with 2 % wrong {hits:,} of {calls:,} calls are right, and {100 * hits / planted:.0f} % of the mistakes are "
+        "found"
+    )
+    above = sum(row["least"] * row["given_judged"] > row["planted_judged"] + 0.5 for row in few)
+    yield f"A range begins too high in {above} of {len(few)}"
 
 
 def pair_mistakes() -> Iterator[str]:

@@ -13,7 +13,8 @@ import torch
 from tests.nightly import sampled
 
 from trivet.label_noise import by_transition, estimate, estimate_noise, pair_flip, symmetric
-from trivet.label_noise.estimate import _deep, _evenness, _first_fit, _reach, _verdict, _wilson
+from trivet.label_noise.deepest import deepest_share, wilson
+from trivet.label_noise.estimate import _evenness, _first_fit, _reach, _verdict
 from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -37,20 +38,20 @@ def overlapping(items: int, seed: int = 0) -> tuple[Array, Array]:
     return points, labels
 
 
-def test_wilson() -> None:
-    low, high = _wilson(0.1, 50)  # roots of (s - p)^2 = 1.96^2 p (1 - p) / n
+def testwilson() -> None:
+    low, high = wilson(0.1, 50)  # roots of (s - p)^2 = 1.96^2 p (1 - p) / n
     for root in (low, high):
         assert (0.1 - root) ** 2 == pytest.approx(1.96**2 * root * (1 - root) / 50)
-    assert _wilson(0.0, 10)[0] == 0
+    assert wilson(0.0, 10)[0] == 0
 
 
 def test_deep_items_are_read_as_far_as_no_more_disagree() -> None:
-    assert _deep(np.zeros(100, np.bool_)) == (0.0, 100)
+    assert deepest_share(np.zeros(100, np.bool_)) == (0.0, 100)
     overlap = np.arange(100) >= 50
-    assert _deep(overlap) == (0.0, 45)
+    assert deepest_share(overlap) == (0.0, 45)
     everywhere = np.arange(100) % 5 == 0
-    assert _deep(everywhere) == (0.2, 100)
-    assert _deep(everywhere | (np.arange(100) >= 30)) == (0.2, 30)
+    assert deepest_share(everywhere) == (0.2, 100)
+    assert deepest_share(everywhere | (np.arange(100) >= 30)) == (0.2, 30)
 
 
 @pytest.mark.parametrize("rate", sampled([0.0, 0.1, 0.2, 0.4], 2))
@@ -102,17 +103,17 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off(monkeypatch: py
     around, views, first = _first_fit(setting, 50, 0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     disagrees = first.best != setting.classes
-    deep, items = _deep(disagrees[order])
+    deep, items = deepest_share(disagrees[order])
     overlap = 1 - float(np.mean([first.surety[i] for i in order[:items]]))
     assert 0 < overlap < 0.1
     found = estimate_noise(points, labels, distance="euclidean")
     assert found.least == pytest.approx(deep - overlap)
     assert found.interval is not None
-    assert found.interval[0] == pytest.approx(_wilson(deep, items)[0] - 2 * overlap)
+    assert found.interval[0] == pytest.approx(wilson(deep, items)[0] - 2 * overlap)
     for surety, sure in ((0.905, True), (0.895, False)):  # above a tenth they tell of nothing else
         model = replace(first, surety=np.full(len(labels), surety))
         told = _verdict(setting, around, views, model, views, first, 0)
-        low = _wilson(deep, items)[0]
+        low = wilson(deep, items)[0]
         must_be = sure and low - 2 * (1 - surety) > 0.02
         assert told.accuses == must_be
         # Where no label must be wrong, the sampling error is taken off, too.
@@ -125,7 +126,7 @@ def evenness(points: Array, labels: Array) -> float:
     setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
     _, views, first = _first_fit(setting, 50, 0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
-    deepest = order[: _deep((first.best != setting.classes)[order])[1]]
+    deepest = order[: deepest_share((first.best != setting.classes)[order])[1]]
 
     def log(item: int, one: int) -> float:
         place = views.candidates[item].tolist().index(one)

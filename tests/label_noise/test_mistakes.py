@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
+from scipy.special import stdtr
 
-from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
+from trivet.label_noise.mistakes import MistakeModel, fit_fewest, fit_mistakes
 
 START = MistakeModel(np.array([0.5]), 0.0, 0.02, 0.02)
 
@@ -68,3 +70,38 @@ def test_the_floor_is_relative_to_the_shares() -> None:
         assert likelihood(*fitted[:2], fitted[2] + change) < best
     assert model.excess == pytest.approx(0.1, abs=0.02)
     assert model.floor * share == pytest.approx(0.05, abs=0.015)
+
+
+def test_where_none_must_be_a_mistake_none_is() -> None:
+    random = np.random.default_rng(0)
+    scores = 4 * random.normal(size=(6000, 1))
+    listed = random.random(6000) < 1 / (1 + np.exp(-scores[:, 0]))
+    likeliest = fit_mistakes(scores, listed, start=START)
+    assert fit_fewest(scores, listed, "floor", likeliest=likeliest).floor == 0
+    assert fit_fewest(scores, listed, "excess", likeliest=likeliest).excess == 0
+
+
+@pytest.mark.parametrize("name", ["floor", "excess"])
+@pytest.mark.parametrize("mistakes", [0.0, 0.1])
+def test_the_fewest_mistakes_are_those_of_the_surest(name: Literal["floor", "excess"], mistakes: float) -> None:
+    random = np.random.default_rng(0)
+    scores = 8 * random.normal(size=(6000, 1))
+    belongs = random.random(6000) < stdtr(3, scores[:, 0])  # falls off slowly, but falls off
+    listed = belongs ^ (random.random(6000) < mistakes)
+    shares = np.full(6000, 0.5)
+    likeliest = fit_mistakes(scores, listed, start=START, shares=shares)
+    fewest = fit_fewest(scores, listed, name, likeliest=likeliest, shares=shares)
+    expected = likeliest.belongs(scores) if name == "floor" else 1 - likeliest.belongs(scores)
+    mistaken = (listed == (name == "floor")).tolist()
+    items = sorted(zip(expected.tolist(), mistaken, strict=True))[: mistaken.count(False)]
+    lowest = []
+    for deep in (0.2, 0.3, 0.45, 0.6, 0.8, 1.0):  # one of them is looked at
+        some = items[: round(deep * len(items))]
+        share = sum(wrong for _, wrong in some) / len(some)
+        spread = 1.96**2 / len(some)
+        low = (share + spread / 2 - math.sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread)
+        lowest.append((low - 2 * sum(value for value, _ in some) / len(some)) * (2 if name == "floor" else 1))
+    value = getattr(fewest, name)
+    assert min(abs(max(0.0, low) - value) for low in lowest) < 1e-9
+    assert value < 0.8 * getattr(likeliest, name)
+    assert 0.7 * mistakes <= value / (2 if name == "floor" else 1) <= mistakes + 0.001

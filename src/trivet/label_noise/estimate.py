@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from trivet.distances import Array
 from trivet.label_noise.classifiers import ClassScores, class_scores, logistics
+from trivet.label_noise.deepest import DOUBLE, QUANTILE, deepest_share, wilson
 from trivet.label_noise.duplicates import conflicting, intrinsic_dimension
 from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, Neighborhoods, find_neighborhoods
 from trivet.label_noise.posterior import Posterior, fit_posterior
@@ -20,7 +20,6 @@ from trivet.runtime.arguments import check_count
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LIGHTEST = 0.02  # weight of an item in the second views
-DEEP = (0.2, 0.3, 0.45, 0.6, 0.8, 1.0)  # shares of the items that may be looked at, the deepest
 NEAR = 0.03  # how far the upper end may be from the lower one for a single number to be told
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
@@ -32,10 +31,9 @@ HALF = 0.5  # of the deepest items, of which so many disagree that the embedding
 LINE = 1.5  # dimensions in which the nearest items spread, up to which overlap may look like any mistakes
 EACH, MOST_SIMULATED = 60, 5000  # items of a class, and of all, below which calls are simulated
 BEYOND, EVENLY_BEYOND = 2.5, 1.0  # standard deviations of the redraws: in general, and where as many disagree of all
-DOUBLE = 2.0  # how many times overlap may explain more than the fitted probabilities say
 SHRINK = 20  # items that a row of the transition counts for beside those of its class, in its interval
 FLOOR = 0.02  # a lower end up to which right labels reach as well, where classes overlap; it counts as 0
-QUANTILE, SURELY = 1.96, 3.0  # standard deviations: of the intervals, and by which the agreement must exceed chance
+SURELY = 3.0  # standard deviations by which the agreement must exceed chance
 
 Answer = Literal["estimated", "cannot-tell", "uninformative"]
 
@@ -221,8 +219,8 @@ def _verdict(
     chance = float(np.bincount(setting.classes).max() / items)
     order = np.argsort(-first.depth, kind="stable")
     order = order[~conflicting(around, setting.classes)[order]]
-    deep, anchors = _deep(disagrees[order])
-    surest = _wilson(deep, anchors)
+    deep, anchors = deepest_share(disagrees[order])
+    surest = wilson(deep, anchors)
     deep = min(deep, disagreement)
     overlap = float(1 - first.surety[order[:anchors]].mean()) if len(order) else 1.0  # what p expects to disagree there
     sure = overlap <= UNSURE and deep < min(HALF, agreement)
@@ -240,18 +238,18 @@ def _verdict(
         sure = overlap_excess(setting, seed) > (EVENLY_BEYOND if even else BEYOND)
     settled = sure and near
     least = deep if settled else max(0.0, deep - overlap) if sure else 0.0
-    low, slope = float(_wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
+    low, slope = float(wilson(deep, anchors)[0]) - DOUBLE * overlap if sure else 0.0, 1.0
     if sure and not settled and low > FLOOR and items < min(EACH * count, MOST_SIMULATED):
         mistakes = redrawn_mistakes(setting, around, unweighted, first, least, _least, seed)
         least, slope = least * mistakes.share, mistakes.slope
         low = min(low, least)
     if sure and not settled and low <= FLOOR:  # no label must be wrong: what a few of the deepest say may be chance
-        least = max(0.0, min(least, float(_wilson(deep, anchors)[0]) - overlap))
-    high = float(_wilson(disagreement, items, SURELY if few else QUANTILE)[1])
+        least = max(0.0, min(least, float(wilson(deep, anchors)[0]) - overlap))
+    high = float(wilson(disagreement, items, SURELY if few else QUANTILE)[1])
     interval: tuple[float, float] | None = (low if low > FLOOR else 0.0, high)
     verdict: Answer = "estimated"
     reason = ""
-    if agreement - chance < KNOWS * (1 - chance) or _wilson(agreement, items, SURELY)[0] <= chance:
+    if agreement - chance < KNOWS * (1 - chance) or wilson(agreement, items, SURELY)[0] <= chance:
         verdict, interval = "uninformative", None
         named = f"always naming the largest class would tell {100 * chance:.1f} %"
         if count == items:
@@ -282,7 +280,7 @@ def _verdict(
     low_t, high_t = None, None
     priors = np.bincount(views.candidates.ravel(), model.posterior.ravel(), count) / items
     if model.transition is not None:
-        low_t, high_t = _wilson(model.transition, priors[:, None] * items + SHRINK)
+        low_t, high_t = wilson(model.transition, priors[:, None] * items + SHRINK)
     return NoiseEstimate(
         verdict=verdict,
         rate=least if verdict == "estimated" else None,
@@ -304,7 +302,7 @@ def _verdict(
 def _least(model: Posterior, classes: Integers) -> float:
     """The lower end without its errors, where nothing speaks against it."""
     order = np.argsort(-model.depth, kind="stable")
-    deep, anchors = _deep((model.best != classes)[order])
+    deep, anchors = deepest_share((model.best != classes)[order])
     return max(0.0, deep - float(1 - model.surety[order[:anchors]].mean()))
 
 
@@ -351,29 +349,3 @@ def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: 
             deep = np.isin(rows, deepest)
             wavering.append((best != setting.values[first.best[rows]])[deep])
     return float(np.concatenate(wavering).mean())
-
-
-def _deep(disagrees: Booleans) -> tuple[float, int]:
-    """The share that disagrees of the deepest items, given deepest first `(N,)`, and how many items it is read from."""
-    if not len(disagrees):
-        return 0.0, 1
-    tried: list[tuple[float, int]] = []
-    for share in DEEP:
-        items = max(1, round(share * len(disagrees)))
-        rate = float(disagrees[:items].mean())
-        for less, fewer in tried:
-            # The deviation of the difference, the fewer items being among these; 0 is taken for one wrong in two more.
-            sure = (less * fewer + 1) / (fewer + 2)
-            if rate - less > math.sqrt(max(0.0, sure * (1 - sure) * (1 / fewer - 1 / items))):
-                return tried[-1]
-        tried.append((rate, items))
-    return tried[-1]
-
-
-def _wilson(share: Any, count: Any, quantile: float = QUANTILE) -> tuple[Floats, Floats]:
-    """The interval of Wilson, "Probable Inference", JASA 1927; of 95 % if no other is asked for."""
-    share, count = np.asarray(share, np.float64), np.asarray(count, np.float64)
-    spread = quantile**2 / count
-    centre = (share + spread / 2) / (1 + spread)
-    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from trivet.label_noise.deepest import DOUBLE, deepest_share, wilson
 from trivet.runtime.arrays import Booleans, Floats
 
 
@@ -15,7 +16,7 @@ class MistakeModel(NamedTuple):
     Attributes:
         weights: `(V,)` of the scores.
         intercept: b.
-        floor: share listed by mistake of what does not belong.
+        floor: share listed by mistake of what does not belong, relative to the shares of each.
         excess: share not listed by mistake of what belongs.
         likelihood: the mean logarithm; NaN before a fit.
     """
@@ -32,13 +33,13 @@ class MistakeModel(NamedTuple):
 
         return np.asarray(expit(scores @ self.weights + self.intercept))
 
-    def wrong(self, belongs: Floats) -> Floats:
+    def wrong(self, belongs: Floats, shares: Floats | float = 1.0) -> Floats:
         """The probability that what is listed does not belong, by that of `belongs`."""
-        return _share(self.floor * (1 - belongs), (1 - self.excess) * belongs)
+        return _share(self.floor * shares * (1 - belongs), (1 - self.excess) * belongs)
 
-    def missing(self, belongs: Floats) -> Floats:
+    def missing(self, belongs: Floats, shares: Floats | float = 1.0) -> Floats:
         """The probability that what is not listed belongs, by that of `belongs`."""
-        return _share(self.excess * belongs, (1 - self.floor) * (1 - belongs))
+        return _share(self.excess * belongs, (1 - self.floor * shares) * (1 - belongs))
 
 
 def _share(odds: Floats, against: Floats) -> Floats:
@@ -90,3 +91,36 @@ def fit_mistakes(
     begun = np.concatenate([start.weights, [start.intercept], logit(ends)])
     solution = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": 500})
     return MistakeModel(solution.x[:views], float(solution.x[views]), *ends_of(solution.x), -float(solution.fun))
+
+
+def fit_fewest(
+    scores: Floats,
+    listed: Booleans,
+    name: Literal["floor", "excess"],
+    *,
+    likeliest: MistakeModel,
+    shares: Floats | float = 1.0,
+) -> MistakeModel:
+    """Fit the model with a floor or an excess that is no higher than the surest show: overlap makes no mistakes.
+
+    Where the scores err, the curve misses, and a floor stands for what it misses. But overlap makes listed ones rarer
+    without end the less they belong, and mistakes do not. So the floor is at most, of those that belong least, the
+    lower end of the share that is listed, less twice what the curve expects there; likewise the excess of those that
+    belong most. How many of them are looked at is up to `deepest_share`.
+
+    Args:
+        name: which of both is to be low.
+        likeliest: the fit with neither known.
+        shares: as in `fit_mistakes`.
+    """
+    mistaken, expected = listed, likeliest.belongs(scores)
+    relative, most = np.broadcast_to(shares, listed.shape), likeliest.floor
+    if name == "excess":
+        mistaken, expected, relative, most = ~listed, 1 - expected, np.ones(len(listed)), likeliest.excess
+    order = np.argsort(expected, kind="stable")[: int((~mistaken).sum())]
+    share, count = deepest_share(mistaken[order])
+    deepest = order[:count]
+    least = float(wilson(share, count)[0]) - DOUBLE * float(expected[deepest].mean())
+    value = min(most, max(0.0, least) / max(float(relative[deepest].mean()), 1e-300))
+    ends = {"floor": value} if name == "floor" else {"excess": value}
+    return fit_mistakes(scores, listed, start=likeliest, shares=shares, **ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 
 from trivet.distances import Array
-from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
+from trivet.label_noise.mistakes import MistakeModel, fit_fewest, fit_mistakes
 from trivet.label_noise.pair_scores import PairViews
 from trivet.metrics.points import as_points
 from trivet.runtime.arrays import Floats, Integers
@@ -19,11 +18,9 @@ RANDOM = 5  # random pairs for each listed pair
 LEAST = 50  # pairs
 CONTENTS, TIMES = 100, 10  # fewer contents of a side that come so often in the mean are classes
 SEPARATED = 0.7  # share of listed pairs that fit better than a random pair, from which on they are judged
-CONFIDENT = 2.71  # twice the log-likelihood that the end of an interval loses: 95 %, on one side
 CANDIDATES = 10  # of each content
 SURE = 10  # random pairs at least as sure as any that is called missing
 BEGUN = -1.0, 0.0067, 0.047  # intercept, floor and excess where a fit sets out
-HALVINGS, DEEPEST = 12, 1e-3  # of the search for that end, and where it begins, relative to the likeliest
 
 PairVerdict = Literal["judged", "uninformative"]
 
@@ -73,11 +70,12 @@ def find_pair_suspects(
     frequent, and g is their floor. By Bayes a listed pair is wrong with probability g (1 - sigmoid) / P, and a pair
     that is not listed belongs together with e sigmoid / (1 - P).
 
-    g and e are taken to be the lower ends of their intervals, so that nothing is called wrong that right pairs may
-    explain: the probabilities of being wrong are rather too low than too high, and their sum is the least number of
-    wrong pairs. The most is the number of those that look more like random pairs than like listed ones. A mistake that
-    happens to go together is not among them; a right pair in which the embeddings see nothing of what belongs together
-    is. Pairs with fewer than 100 contents on a side that come ten times on average are left to an audit of classes.
+    g and e are taken to be the least that the data allow (`mistakes.fit_fewest`), so that nothing is called wrong that
+    right pairs may explain: the probabilities of being wrong are rather too low than too high, and their sum is the
+    least number of wrong pairs. The most is the number of those that look more like random pairs than like listed ones.
+    A mistake that happens to go together is not among them; a right pair in which the embeddings see nothing of what
+    belongs together is. Pairs with fewer than 100 contents on a side that come ten times on average are left to an
+    audit of classes.
 
     Args:
         left, right: `(L, d)` and `(R, d')` floating point embeddings, compared by cosine; equal rows are one content.
@@ -229,17 +227,18 @@ class _Contrast:
         return float((likely < self._listed.mean()).mean())
 
     def wrong(self) -> Floats:
-        """The probability `(P,)` of each listed pair not to belong together, at the lower end of the floor."""
-        model = self._lower_end("floor")
+        """The probability `(P,)` of each listed pair not to belong together, by the lowest floor."""
+        model = fit_fewest(self._scores, self._listed, "floor", likeliest=self.model)
         return model.wrong(model.belongs(self._scores[self._listed]))
 
     def missing(self) -> tuple[Integers, Floats]:
         """Pairs `(M, 2)` that are not listed and more probably than not belong together, likeliest first.
 
-        The probability is that of the lower end of the excess; none is higher than that of the tenth of the random
-        pairs, for beyond these nothing shows what does not belong together.
+        The probability is that of the lowest excess; none is higher than that of the tenth of the random pairs, for
+        beyond these nothing shows what does not belong together.
         """
-        views, model = self._views, self._lower_end("excess")
+        views = self._views
+        model = fit_fewest(self._scores, self._listed, "excess", likeliest=self.model)
         some_pair = [np.full(count, -1) for count in views.counts]
         order = self._random.permutation(len(views.pairs))
         for side in (0, 1):
@@ -252,34 +251,6 @@ class _Contrast:
         likely = np.flatnonzero(probabilities > 0.5)
         likely = likely[np.argsort(-belongs[likely], kind="stable")]
         return candidates[likely], probabilities[likely]
-
-    def _lower_end(self, name: Literal["floor", "excess"]) -> MistakeModel:
-        """The model at the lower end of the interval of the floor or the excess, by the profile of the likelihood.
-
-        A listed pair counts once, though its contents come again in random pairs.
-        """
-        best, count = self.model, int(self._listed.sum())
-
-        def at(value: float, start: MistakeModel) -> MistakeModel:
-            ends = {"floor": value} if name == "floor" else {"excess": value}
-            return fit_mistakes(self._scores, self._listed, start=start, **ends)
-
-        def loses(model: MistakeModel) -> bool:
-            return 2 * count * (best.likelihood - model.likelihood) > CONFIDENT
-
-        end = at(0.0, best)
-        if not loses(end):
-            return end
-        value = best.floor if name == "floor" else best.excess
-        low, high, end = math.log(DEEPEST * value), math.log(value), best
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            model = at(math.exp(middle), end)
-            if loses(model):
-                low = middle
-            else:
-                high, end = middle, model
-        return end
 
     def _design(self, scores: Floats, first: Integers, second: Integers) -> Floats:
         """Scores with what is usual around both ends, and their products with it."""

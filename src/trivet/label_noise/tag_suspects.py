@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trivet.distances import Array
-from trivet.label_noise.mistakes import MistakeModel, fit_mistakes
+from trivet.label_noise.mistakes import MistakeModel, fit_fewest, fit_mistakes
 from trivet.label_noise.neighbourhoods import LabelledPoints
 from trivet.label_noise.tag_scores import TagViews
 from trivet.metrics.points import Metric, as_points
@@ -19,7 +19,6 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 KNOWS = 0.5  # of the way from chance to 1 that the precision of a tag must go for it to be judged
 ITEMS = 10  # that carry a judged tag at least, and that do not
 MOST = 2**25  # items times tags
-TINY = 1e-300
 BEGUN = 0.0, 0.018, 0.018  # intercept, floor and excess where a fit sets out
 
 Kind = Literal["missing", "superfluous"]
@@ -61,8 +60,8 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
     the less, the surer the scores are, and mistakes do not. By Bayes a tag that is not given is missing with
     probability m sigmoid / (1 - P), a given one superfluous with g (1 - sigmoid) / P.
 
-    Overlap alone may look like mistakes where the scores are poor. So tags are redrawn once from the fit without
-    mistakes, and the m and f that are found there are taken off: what is left is the least share of mistakes.
+    m and f are taken to be the least that the data allow (`mistakes.fit_fewest`), so that nothing is called wrong that
+    overlap may explain: where items are few or scores poor, hardly any is.
 
     A tag is judged if ten items have it and ten do not, and if of the n items with the highest scores, n those that
     have the tag, at least half of the way from chance to all have it. The tags of an item do not speak for each other.
@@ -70,7 +69,7 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
     Args:
         embeddings: `(N, d)` floating point, best of a network that was not trained on these tags.
         tags: of the N items.
-        seed: of the folds and of what is redrawn; not negative.
+        seed: of the folds; not negative.
         distance: "cosine" or "euclidean".
 
     Raises:
@@ -81,7 +80,7 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
         The four-parameter logistic model: Barton, Lord, "An upper asymptote for the three-parameter logistic
         item-response model", ETS Research Report, 1981. A tag is judged as two classes, with and without it, as in
         Thyagarajan, Snorrason, Northcutt, Mueller, "Identifying Incorrect Annotations in Multi-Label Classification
-        Data", 2022. A parametric bootstrap: see `redraws.overlap_excess`. The rest is chosen here.
+        Data", 2022. The rest is chosen here.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -119,21 +118,18 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
     if views is None or not judged.any():
         empty = np.zeros(0)
         return TagSuspects(*(empty.astype(np.int64),) * 2, empty.astype(np.bool_), empty, empty, judged, {})
-    return _suspects(scores, observed[:, judged], judged, views, np.random.default_rng(seed))
+    return _suspects(scores, observed[:, judged], judged)
 
 
-def _suspects(
-    scores: Floats, observed: Booleans, judged: Booleans, views: TagViews, random: np.random.Generator
-) -> TagSuspects:
-    fitted, overlap = fit_tags(scores, observed), fit_tags(scores, observed, mistakes=False)
-    drawn = random.random(observed.shape) < overlap.belongs(scores)
-    by_chance = fit_tags(views.scores(drawn), drawn)
-    missing = max(0.0, fitted.excess - by_chance.excess)
-    superfluous = max(0.0, fitted.floor - by_chance.floor)
-    right = fitted.belongs(scores)
-    false = superfluous * observed.mean(axis=0)
-    likely = false + (1 - missing - false) * right
-    wrong = np.where(observed, false * (1 - right) / (likely + TINY), missing * right / (1 - likely + TINY))
+def _suspects(scores: Floats, observed: Booleans, judged: Booleans) -> TagSuspects:
+    shares, flat, given = _shares(observed), scores.reshape(-1, scores.shape[2]), observed.ravel()
+    likeliest = fit_tags(scores, observed)
+    superfluous = fit_fewest(flat, given, "floor", likeliest=likeliest, shares=shares)
+    missing = fit_fewest(flat, given, "excess", likeliest=likeliest, shares=shares)
+    right = likeliest.belongs(scores)
+    wrong = np.where(
+        given, superfluous.wrong(superfluous.belongs(flat), shares), missing.missing(missing.belongs(flat), shares)
+    ).reshape(observed.shape)
     disagrees = (observed != (right > 0.5)) | (wrong > 0.5)
     items, columns = np.nonzero(disagrees)
     order = np.lexsort((items, -np.abs(right - 0.5)[disagrees], -wrong[disagrees]))
@@ -157,11 +153,15 @@ def _suspects(
 def fit_tags(scores: Floats, observed: Booleans, *, mistakes: bool = True) -> MistakeModel:
     """Fit the model of `find_tag_suspects` to scores `(N, T, V)` and the tags `(N, T)`; without mistakes m = f = 0."""
     views, known = scores.shape[2], None if mistakes else 0.0
-    shares = np.broadcast_to(observed.mean(axis=0), observed.shape).ravel()
     start = MistakeModel(np.full(views, 0.5), *BEGUN)
     return fit_mistakes(
-        scores.reshape(-1, views), observed.ravel(), start=start, shares=shares, floor=known, excess=known
+        scores.reshape(-1, views), observed.ravel(), start=start, shares=_shares(observed), floor=known, excess=known
     )
+
+
+def _shares(observed: Booleans) -> Floats:
+    """The share of the tag of each cell `(N T,)`."""
+    return np.asarray(np.broadcast_to(observed.mean(axis=0), observed.shape).ravel())
 
 
 def _precisions(scores: Floats, observed: Booleans) -> npt.NDArray[np.float64]:
