@@ -72,13 +72,16 @@ def test_the_floor_is_relative_to_the_shares() -> None:
     assert model.floor * share == pytest.approx(0.05, abs=0.015)
 
 
-def test_where_none_must_be_a_mistake_none_is() -> None:
+def test_half_a_mistake_is_allowed_in_any_case() -> None:
     random = np.random.default_rng(0)
     scores = 4 * random.normal(size=(6000, 1))
     listed = random.random(6000) < 1 / (1 + np.exp(-scores[:, 0]))
-    likeliest = fit_mistakes(scores, listed, start=START)
-    assert fit_fewest(scores, listed, "floor", likeliest=likeliest).floor == 0
-    assert fit_fewest(scores, listed, "excess", likeliest=likeliest).excess == 0
+    likeliest = MistakeModel(np.ones(1), 0.0, 0.01, 0.01)
+    half = {"floor": 0.5 / (~listed).sum(), "excess": 0.5 / listed.sum()}
+    assert fit_fewest(scores, listed, "floor", likeliest=likeliest).floor == pytest.approx(half["floor"])
+    assert fit_fewest(scores, listed, "excess", likeliest=likeliest).excess == pytest.approx(half["excess"])
+    none = fit_fewest(scores, listed, "floor", likeliest=likeliest._replace(floor=0.0))
+    assert none.floor == 0
 
 
 @pytest.mark.parametrize("name", ["floor", "excess"])
@@ -102,6 +105,7 @@ def test_the_fewest_mistakes_are_those_of_the_surest(name: Literal["floor", "exc
         low = (share + spread / 2 - math.sqrt(spread * (share * (1 - share) + spread / 4))) / (1 + spread)
         lowest.append((low - 2 * sum(value for value, _ in some) / len(some)) * (2 if name == "floor" else 1))
     value = getattr(fewest, name)
-    assert min(abs(max(0.0, low) - value) for low in lowest) < 1e-9
+    half = 0.5 / len(items) * (2 if name == "floor" else 1)
+    assert min(abs(max(half, low) - value) for low in lowest) < 1e-9
     assert value < 0.8 * getattr(likeliest, name)
     assert 0.7 * mistakes <= value / (2 if name == "floor" else 1) <= mistakes + 0.001

@@ -9,6 +9,8 @@ import numpy as np
 from trivet.label_noise.deepest import DOUBLE, deepest_share, wilson
 from trivet.runtime.arrays import Booleans, Floats
 
+HALF = 0.5  # mistakes at least, so that what is hardly possible stands out
+
 
 class MistakeModel(NamedTuple):
     """P(listed | scores v) = floor + (1 - excess - floor) sigmoid(w . v + b), and its mean log-likelihood.
@@ -106,7 +108,7 @@ def fit_fewest(
     Where the scores err, the curve misses, and a floor stands for what it misses. But overlap makes listed ones rarer
     without end the less they belong, and mistakes do not. So the floor is at most, of those that belong least, the
     lower end of the share that is listed, less twice what the curve expects there; likewise the excess of those that
-    belong most. How many of them are looked at is up to `deepest_share`.
+    belong most. How many of them are looked at is up to `deepest_share`. Half a mistake is allowed in any case.
 
     Args:
         name: which of both is to be low.
@@ -121,6 +123,6 @@ def fit_fewest(
     share, count = deepest_share(mistaken[order])
     deepest = order[:count]
     least = float(wilson(share, count)[0]) - DOUBLE * float(expected[deepest].mean())
-    value = min(most, max(0.0, least) / max(float(relative[deepest].mean()), 1e-300))
+    value = min(most, max(least / float(relative[deepest].mean()), HALF / float(relative[order].sum())))
     ends = {"floor": value} if name == "floor" else {"excess": value}
     return fit_mistakes(scores, listed, start=likeliest, shares=shares, **ends)
