@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.nightly import sampled
 
-from trivet.label_noise import by_transition, estimate, estimate_noise, pair_flip, symmetric
+from trivet.label_noise import by_transition, estimate, estimate_noise, find_suspects, pair_flip, symmetric
 from trivet.label_noise.deepest import deepest_share, wilson
 from trivet.label_noise.estimate import _evenness, _first_fit, _reach, _verdict
 from trivet.label_noise.neighbourhoods import LabelledPoints, find_neighborhoods
@@ -121,10 +121,10 @@ def test_what_overlap_explains_of_the_deepest_items_is_taken_off(monkeypatch: py
         assert told.least == pytest.approx(max(0.0, expected))
 
 
-def evenness(points: Array, labels: Array) -> float:
+def evenness(points: Array, labels: Array) -> tuple[float, float]:
     """By its definition: the mean place of each that disagrees among the others of its most probable class."""
     setting = LabelledPoints.of(points, labels, folds=None, distance="euclidean")
-    _, views, first = _first_fit(setting, 50, 0)
+    around, views, first = _first_fit(setting, 50, 0)
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     deepest = order[: deepest_share((first.best != setting.classes)[order])[1]]
 
@@ -135,21 +135,41 @@ def evenness(points: Array, labels: Array) -> float:
     def behind(item: int, one: int) -> float:
         return log(item, int(first.best[item])) - log(item, one)
 
-    places = []
+    def far(item: int) -> float:
+        return float(np.mean(np.sort(np.linalg.norm(points - points[item], axis=1))[1:51]))
+
+    places, spreads = [], []
     for item in deepest:
         label, best = int(setting.classes[item]), int(first.best[item])
         peers = [i for i in deepest if first.best[i] == best == setting.classes[i]]
         if label != best and len(peers) >= 3:
             places.append(float(np.mean([behind(i, label) < behind(item, label) for i in peers])))
-    assert _evenness(views, first, setting.classes, np.array(deepest), 0) == pytest.approx(np.mean(places))
-    return float(np.mean(places))
+            spreads.append(float(np.mean([far(i) < far(item) for i in peers])))
+    expected = float(np.mean(places)), float(np.mean(spreads))
+    assert _evenness(views, first, around, setting.classes, np.array(deepest), 0) == pytest.approx(expected)
+    return expected
 
 
 def test_wrong_labels_fall_on_any_item_of_a_class() -> None:
     points, of = clusters(4, 200, apart=3)
     for labels in (symmetric(of, 0.2, generator=0).labels, pair_flip(of, 0.2, generator=0).labels):
-        assert evenness(points, labels) > 0.42
+        nearer, farther = evenness(points, labels)
+        assert nearer > 0.42
+        assert 0.4 < farther < 0.6
         assert estimate_noise(points, labels, distance="euclidean").accuses
+
+
+def test_a_class_that_lies_around_another_is_not_accused() -> None:
+    """Two normal distributions, one wider: its items have the other one's for neighbours, and all labels are right."""
+    random = np.random.default_rng(0)
+    of = np.repeat([0, 1], 750)
+    points = random.normal(size=(1500, 16)) * np.where(of, 1, 2)[:, None] + 0.5 * of[:, None]
+    nearer, farther = evenness(points, of)
+    assert nearer > 0.4
+    assert farther > 0.75
+    found = find_suspects(points, of, distance="euclidean")
+    assert not found.noise.accuses
+    assert not (found.probability_wrong > 0.5).any()
 
 
 def test_rows_of_random_length_are_deep_for_their_length() -> None:
@@ -171,7 +191,7 @@ def test_labels_by_a_rule_that_the_judges_cannot_follow_are_not_accused() -> Non
     """Ten bins of a coordinate, as the ages of people: all right, but for the linear judges they lie anywhere."""
     points = np.random.default_rng(0).normal(size=(3000, 100)) / np.sqrt(np.arange(1, 101))
     bins = np.searchsorted(np.quantile(points[:, 2], np.arange(0.1, 1, 0.1)), points[:, 2])
-    assert evenness(points, bins) < 0.4
+    assert evenness(points, bins)[0] < 0.4
     found = estimate_noise(points, bins, distance="euclidean")
     assert not found.accuses
     assert found.least == 0

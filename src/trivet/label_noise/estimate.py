@@ -24,6 +24,7 @@ NEAR = 0.03  # how far the upper end may be from the lower one for a single numb
 KNOWS = 0.1  # of the way from chance to 1 that the agreement must go for labels to be judged
 UNSURE = 0.1  # share that overlap explains of the deepest items, above which they tell of nothing else
 EVEN = 0.4  # evenness of the deepest that disagree, below which they lie towards the class of their label
+SPARSE = 0.75  # place by distance to the neighbours, above which those that disagree are of a class that lies around
 LONG = 1.5  # times as far from the mean of their class as all items: the deepest are deep for long rows
 CHECKED, PEERS = 1000, 3  # of them at most, each beside so many that agree at least
 FEW, EVENLY, HALVINGS = 500, 0.8, 5  # items of which a judge is doubted, and when not
@@ -114,7 +115,9 @@ def estimate_noise(
     * those that disagree lie towards the class of their label. A wrong label falls on any item of a class, an item
       where classes overlap has the label of the class next to it: of the deepest items of the same most probable
       class, those that have it as their label are ranked by how much less probable the other one's is. The mean place
-      of those that disagree, 0 next to the class of their label and 1 farthest from it, must be 0.4.
+      of those that disagree, 0 next to the class of their label and 1 farthest from it, must be 0.4;
+    * those that disagree lie in sparser places, as the items of a class that lies around another one do: ranked by the
+      mean distance to their neighbours among the same items, their mean place must be at most 0.75.
 
     The upper end is the share of all items whose label is not the most probable class, as if nothing were overlap.
     Sampling error is added to both (Wilson), and to the lower one once more what p expects; a lower end of 2 % or less
@@ -229,7 +232,8 @@ def _verdict(
     if sure and deep > 0:
         sure = _reach(setting, first.best, order[:anchors]) < LONG
     if sure and deep > 0:
-        sure = _evenness(unweighted, first, setting.classes, order[:anchors], seed) >= EVEN
+        nearer, farther = _evenness(unweighted, first, around, setting.classes, order[:anchors], seed)
+        sure = nearer >= EVEN and farther <= SPARSE
     if sure and deep > 0 and few:
         sure = even and _wavers(setting, first, order[:anchors], seed) <= UNSURE
     if sure and deep > FLOOR:
@@ -316,23 +320,28 @@ def _reach(setting: LabelledPoints, best: Integers, deepest: Integers) -> float:
     return float(np.median(far[deepest]) / max(float(np.median(far)), 1e-300))
 
 
-def _evenness(views: ClassScores, first: Posterior, classes: Integers, deepest: Integers, seed: int) -> float:
-    """Mean place of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
+def _evenness(
+    views: ClassScores, first: Posterior, around: Neighborhoods, classes: Integers, deepest: Integers, seed: int
+) -> tuple[float, float]:
+    """Mean places of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
     rows = views.scores[deepest] @ first.powers + np.where(views.repeated[deepest], -np.inf, 0.0)
     behind = rows.max(axis=1, keepdims=True) - rows  # how much less probable each candidate is
     candidates, best, labels = views.candidates[deepest], first.best[deepest], classes[deepest]
     disagrees = np.flatnonzero(best != labels)
     if len(disagrees) > CHECKED:
         disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:CHECKED])
-    entries = []
+    spread = around.distances[deepest].mean(axis=1)
+    places, spreads = [], []
     for item in disagrees.tolist():
         peers = (best == best[item]) & (labels == best[item])
         others = behind[peers][candidates[peers] == labels[item]]
         others = others[np.isfinite(others)]
         if len(others) >= PEERS:
             labels_behind = behind[item, 0]
-            entries.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
-    return float(np.mean(entries)) if entries else 0.5
+            places.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
+        if peers.sum() >= PEERS:
+            spreads.append(float((spread[peers] < spread[item]).mean() + (spread[peers] == spread[item]).mean() / 2))
+    return float(np.mean(places)) if places else 0.5, float(np.mean(spreads)) if spreads else 0.5
 
 
 def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: int) -> float:
