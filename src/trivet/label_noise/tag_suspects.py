@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +37,7 @@ class TagSuspects:
         probability_tag: `(S,)` in [0, 1] that an item like this has the tag.
         judged: `(T,)` bool, the tags that the embedding knows well enough.
         ranges: kind -> the least and the most mistakes, relative to the number of judged tags of all items: the sum of
-            `probability_wrong`, and as many as disagree. Empty if no tag is judged.
+            `probability_wrong`, in whole tags, and as many as disagree. Empty if no tag is judged.
     """
 
     items: Integers
@@ -136,8 +137,8 @@ def _suspects(scores: Floats, observed: Booleans, judged: Booleans) -> TagSuspec
     items, columns = items[order], columns[order]
     absent, count = ~observed[items, columns], max(1, int(observed.sum()))
     ranges: dict[Kind, tuple[float, float]] = {
-        "missing": (float(wrong[~observed].sum()) / count, int(absent.sum()) / count),
-        "superfluous": (float(wrong[observed].sum()) / count, int((~absent).sum()) / count),
+        "missing": (math.floor(wrong[~observed].sum()) / count, int(absent.sum()) / count),
+        "superfluous": (math.floor(wrong[observed].sum()) / count, int((~absent).sum()) / count),
     }
     return TagSuspects(
         items=items,
