@@ -5,7 +5,7 @@
     ... --of learn --parts watch     # runs by which rules are chosen
     ... --of test --parts watch      # judged once, when all else is final
     ... --of later --parts watch     # the second test, likewise
-    ... --of test later odd --small --parts watch  # the results of 28 November
+    ... --of test later odd --parts watch  # the results of 29 November; about 75 minutes of one core
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
 `clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
@@ -25,7 +25,7 @@ results of both are under "before". Then the rules were written anew, for other 
 runs that look like faults and are expected to be healthy, was written down. The odd runs and those of small networks
 were trained on 27 November, and a rule was taken out that called harm what never was better than chance; the counts of
 the other rules then are under "before_halves". Harm by halves of the probe came after that, from `watched_runs.py`. By
-these rules the same runs were trained anew on 28 November and judged once. The earlier benchmark is `gauntlet.py`.
+these rules all runs were trained anew on 29 November and judged once. The earlier benchmark is `gauntlet.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +40,8 @@ class PairSuspects:
         order: `(P,)` positions, most suspect first.
         missing: `(M, 2)` left and right rows of pairs that probably belong together, though they are not listed.
         probability_missing: `(M,)` above 1/2.
-        wrong: the least and the most pairs that do not belong together, as shares of all.
+        wrong: the least and the most pairs that do not belong together, as shares of all; the least is the sum of
+            `probability_wrong` in whole pairs.
     """
 
     verdict: PairVerdict
@@ -144,7 +146,7 @@ def find_pair_suspects(
         order=np.lexsort((np.arange(len(listed)), -above[position], -wrong[position])),
         missing=np.stack([first_rows[side][missing[:, side]] for side in (0, 1)], axis=1),
         probability_missing=probabilities,
-        wrong=(float(wrong.mean()), most),
+        wrong=(math.floor(wrong.sum()) / len(wrong), most),
     )
 
 
