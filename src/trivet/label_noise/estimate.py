@@ -323,7 +323,7 @@ def _reach(setting: LabelledPoints, best: Integers, deepest: Integers) -> float:
 def _evenness(
     views: ClassScores, first: Posterior, around: Neighborhoods, classes: Integers, deepest: Integers, seed: int
 ) -> tuple[float, float]:
-    """Mean places of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
+    """Mean ranks of the deepest that disagree among those that agree: see `estimate_noise`; 0.5 if none tells."""
     rows = views.scores[deepest] @ first.powers + np.where(views.repeated[deepest], -np.inf, 0.0)
     behind = rows.max(axis=1, keepdims=True) - rows  # how much less probable each candidate is
     candidates, best, labels = views.candidates[deepest], first.best[deepest], classes[deepest]
@@ -331,17 +331,17 @@ def _evenness(
     if len(disagrees) > CHECKED:
         disagrees = np.sort(np.random.default_rng(seed).permutation(disagrees)[:CHECKED])
     spread = around.distances[deepest].mean(axis=1)
-    places, spreads = [], []
+    ranks, spreads = [], []
     for item in disagrees.tolist():
         peers = (best == best[item]) & (labels == best[item])
         others = behind[peers][candidates[peers] == labels[item]]
         others = others[np.isfinite(others)]
         if len(others) >= PEERS:
             labels_behind = behind[item, 0]
-            places.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
+            ranks.append(float((others < labels_behind).mean() + (others == labels_behind).mean() / 2))
         if peers.sum() >= PEERS:
             spreads.append(float((spread[peers] < spread[item]).mean() + (spread[peers] == spread[item]).mean() / 2))
-    return float(np.mean(places)) if places else 0.5, float(np.mean(spreads)) if spreads else 0.5
+    return float(np.mean(ranks)) if ranks else 0.5, float(np.mean(spreads)) if spreads else 0.5
 
 
 def _wavers(setting: LabelledPoints, first: Posterior, deepest: Integers, seed: int) -> float:

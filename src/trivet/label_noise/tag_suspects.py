@@ -123,13 +123,13 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
 
 
 def _suspects(scores: Floats, observed: Booleans, judged: Booleans) -> TagSuspects:
-    shares, flat, given = _shares(observed), scores.reshape(-1, scores.shape[2]), observed.ravel()
+    shares, flat, present = _shares(observed), scores.reshape(-1, scores.shape[2]), observed.ravel()
     likeliest = fit_tags(scores, observed)
-    superfluous = fit_fewest(flat, given, "floor", likeliest=likeliest, shares=shares)
-    missing = fit_fewest(flat, given, "excess", likeliest=likeliest, shares=shares)
+    superfluous = fit_fewest(flat, present, "floor", likeliest=likeliest, shares=shares)
+    missing = fit_fewest(flat, present, "excess", likeliest=likeliest, shares=shares)
     right = likeliest.belongs(scores)
     wrong = np.where(
-        given, superfluous.wrong(superfluous.belongs(flat), shares), missing.missing(missing.belongs(flat), shares)
+        present, superfluous.wrong(superfluous.belongs(flat), shares), missing.missing(missing.belongs(flat), shares)
     ).reshape(observed.shape)
     disagrees = (observed != (right > 0.5)) | (wrong > 0.5)
     items, columns = np.nonzero(disagrees)
