@@ -408,7 +408,7 @@ def test_what_is_no_negative_is_hidden_whatever_its_value(by: float, dtype: torc
 
 
 @pytest.mark.parametrize("made", [Classes, lambda labels: Tags(labels[:, None].tolist())], ids=["listed", "masked"])
-@pytest.mark.parametrize("classes", [[0, 1, 0, 2, 1, 0], [0, 0, 1, 1], [3, 3, 3], [0, 1, 2]])
+@pytest.mark.parametrize("classes", [[0, 1, 0, 2, 1, 0], [0, 0, 0, 0, 0, 1], [0, 0, 1, 1], [3, 3, 3], [0, 1, 2]])
 def test_the_negative_of_a_rank_has_so_many_before_it(made: Callable[[Tensor], Relation], classes: list[int]) -> None:
     relation, size = made(torch.tensor(classes)), len(classes)
     excluded = relation.compare(relation.items, relation.items).block(None, torch.arange(size)).exclusion([])
