@@ -60,6 +60,8 @@ RUNNING = [
     "evaluate THEIRS/run",
     "compare THEIRS/run THEIRS/run2",
     "diagnose THEIRS/run",
+    "leaks THEIRS/settings.toml",
+    "leaks THEIRS/run",
     "audit THEIRS/run",
     "embed THEIRS/run THEIRS/images -o OUT.parquet",
     "export THEIRS/run --to safetensors -o OUT",

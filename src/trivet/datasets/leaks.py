@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from torch.nn.functional import adaptive_avg_pool2d
 from trivet.datasets.dataset import Dataset, Inputs
 from trivet.datasets.equal_items import content_keys, normalised_words
 from trivet.datasets.inputs import FileInputs
-from trivet.datasets.vectors import VectorInputs
 from trivet.distances import unit_rows
 from trivet.io.image_file import Frame
 from trivet.label_noise.near_copies import View, find_near_copies
@@ -184,8 +184,9 @@ def _views(
 
 def _directions(inputs: Inputs, rows: Integers) -> Tensor:
     """Unit rows `(n, d)` float32 of vectors; in one dimension the numbers themselves."""
-    assert isinstance(inputs, VectorInputs)
-    directions = torch.from_numpy(np.asarray(inputs.vectors[inputs.rows[rows]], np.float32))
+    directions = torch.empty(len(rows), math.prod(inputs.shape))
+    for start in range(0, len(rows), BATCH):
+        directions[start : start + BATCH] = inputs.batch(rows[start : start + BATCH]).flatten(1)
     return directions if directions.shape[1] == 1 else unit_rows(directions)
 
 
