@@ -183,11 +183,17 @@ def _views(
 
 
 def _directions(inputs: Inputs, rows: Integers) -> Tensor:
-    """Unit rows `(n, d)` float32 of vectors; in one dimension the numbers themselves."""
-    directions = torch.empty(len(rows), math.prod(inputs.shape))
+    """Unit rows `(n, d)` of vectors; in one dimension the numbers themselves."""
+    vectors = vector_rows(inputs, rows)
+    return vectors if vectors.shape[1] == 1 else unit_rows(vectors)
+
+
+def vector_rows(inputs: Inputs, rows: Integers) -> Tensor:
+    """Inputs at some positions as rows `(n, d)` float32."""
+    vectors = torch.empty(len(rows), math.prod(inputs.shape))
     for start in range(0, len(rows), BATCH):
-        directions[start : start + BATCH] = inputs.batch(rows[start : start + BATCH]).flatten(1)
-    return directions if directions.shape[1] == 1 else unit_rows(directions)
+        vectors[start : start + BATCH] = inputs.batch(rows[start : start + BATCH]).flatten(1)
+    return vectors
 
 
 def _pixels(inputs: Inputs, rows: Integers) -> Tensor:

@@ -135,3 +135,21 @@ def test_the_remedy_for_data_without_splits_works(vectors: dict[str, np.ndarray]
     assert "trivet init u.npz" in run_command("leaks", "u.npz")[2]
     assert run_command("init", "u.npz", "--labels", "label")[0] == 0
     assert run_command("leaks", "trivet.toml")[0] == 0
+
+
+def test_a_data_set_of_the_user(run_command: Call) -> None:
+    Path("own.py").write_text(
+        "import numpy as np\nimport torch\nfrom trivet.datasets import Dataset, Splits, in_memory\n\n"
+        "def data() -> Splits:\n"
+        "    items = np.random.default_rng(0).integers(0, 255, (40, 1, 4, 4)).astype(np.uint8)\n"
+        "    items[30:33] = items[:3]\n"
+        "    ids = tuple(f'item-{row}' for row in range(40))\n"
+        "    kinds = {'kind': np.repeat(np.arange(4), 10)}, {'kind': tuple('abcd')}\n"
+        "    whole = Dataset('own', in_memory(items), *kinds, ids)\n"
+        "    return Splits(whole.subset(np.arange(30)), {'test': whole.subset(np.arange(30, 40))}, 'kind')\n"
+    )
+    Path("own.toml").write_text('[data]\nname = "python:own.py:data"\n')
+    code, out, err = run_command("leaks", "own.toml", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["content"], found["comparisons"][0]["exact"]) == ("images", 3)

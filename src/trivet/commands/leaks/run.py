@@ -12,10 +12,9 @@ import numpy as np
 from trivet.commands.leaks.options import LeaksOptions
 from trivet.commands.leaks.record import GroupCrossing, LeakCounts, LeakedItem, LeaksRecord, RecallWithout
 from trivet.commands.leaks.sides import read_sides
-from trivet.datasets.leaks import KINDS, Content, Leaks, NamedItems, find_leaks
+from trivet.datasets.leaks import KINDS, Content, Leaks, NamedItems, find_leaks, vector_rows
 from trivet.datasets.preview import preview_record
 from trivet.datasets.splitting import TRAIN
-from trivet.datasets.vectors import VectorInputs
 from trivet.metrics import evaluate
 from trivet.metrics.intervals import interval_json, symmetrical_interval
 from trivet.runtime.progress import work
@@ -153,9 +152,7 @@ def recall_without(values: np.ndarray, copies: np.ndarray) -> RecallWithout | No
 
 
 def _vectors(side: NamedItems) -> tuple[np.ndarray, list[str]]:
-    inputs = side.dataset.inputs
-    assert isinstance(inputs, VectorInputs)
-    return np.asarray(inputs.vectors[inputs.rows], np.float32), side.classes
+    return vector_rows(side.dataset.inputs, np.arange(len(side.dataset))).numpy(), side.classes
 
 
 def _column(side: NamedItems, column: str) -> list[str]:

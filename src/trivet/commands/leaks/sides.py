@@ -58,7 +58,8 @@ def read_sides(request: LeaksOptions) -> tuple[list[NamedItems], Content]:
     sides = [NamedItems(TRAIN, splits.train, splits.level)]
     for name, items in splits.evaluation.items():
         sides += _by_protocol(NamedItems(name, items, splits.level))
-    return sides, config.item_kind
+    of_images = len(splits.train.inputs.shape) == 3  # a data set of the user does not say what its items are
+    return sides, "images" if of_images else config.item_kind
 
 
 def _pairs(path: Path) -> ValueError:
