@@ -90,28 +90,31 @@ def pictures(data: str) -> tuple[Part, Part]:
         images = [Image.open(io.BytesIO(archive.read(name))).convert("RGB").resize((96, 96)) for name in names]
         classes = [name.split("/")[-2] for name in names]
         first = {*sorted({*classes})[:25]}
-        return tuple(  # type: ignore[return-value]
+        trained, evaluated = (
             (
-                [image for image, name in zip(images, classes, strict=True) if (name in first) == trained],
-                [name for name in classes if (name in first) == trained],
+                [image for image, name in zip(images, classes, strict=True) if (name in first) == wanted],
+                [name for name in classes if (name in first) == wanted],
             )
-            for trained in (True, False)
+            for wanted in (True, False)
         )
+        return trained, evaluated
     if data == "cifar10":
         with zipfile.ZipFile(find_root(None) / "cifar-n" / CIFAR) as archive:
             every = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
             parts = [[name for name in every if f"/{part}/" in f"/{name}"] for part in ("train", "test")]
-            return tuple(  # type: ignore[return-value]
+            trained, evaluated = (
                 (
                     [Image.open(io.BytesIO(archive.read(name))).convert("RGB") for name in names],
                     [name.split("/")[-2] for name in names],
                 )
                 for names in parts
             )
-    return tuple(  # type: ignore[return-value]
+        return trained, evaluated
+    trained, evaluated = (
         ([Image.fromarray(image).convert("RGB") for image in images], [str(label) for label in labels.tolist()])
         for images, labels in (idx(data, "train"), idx(data))
     )
+    return trained, evaluated
 
 
 def named(name: str, images: list[Picture], classes: list[str]) -> NamedItems:

@@ -43,6 +43,7 @@ def test_finds_planted_mistakes_and_hardly_anything_else() -> None:
     assert (np.diff(suspects.probability_wrong) <= 0).all()
     for least, most in suspects.ranges.values():
         assert least <= 0.05 <= most
+        assert least * given.sum() == pytest.approx(round(least * given.sum()), abs=1e-9)  # whole tags
 
 
 def test_right_tags_are_not_accused() -> None:

@@ -24,13 +24,14 @@ from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.datasets.judged_pairs import JudgedPairs, pair_cells
 from trivet.datasets.sides import SidedInputs
 from trivet.datasets.splitting import TRAIN
-from trivet.datasets.table import path_inside
+from trivet.datasets.table import are_image_paths, path_inside
 from trivet.datasets.texts import TextInputs, ngrams_of_training, with_inputs, with_ngrams
 from trivet.datasets.vectors import VectorInputs, VectorsConfig, check_finite, vectors_like
 from trivet.io.beir import is_beir, read_beir
 from trivet.io.embedding_table import Vectors
-from trivet.io.image_cells import ImageCell, named_images
+from trivet.io.image_cells import ImageCell, NamedImages, named_images
 from trivet.io.image_file import Frame
+from trivet.io.label_columns import FIRST
 from trivet.io.pair_table import PairSide, PairTable, read_pairs
 from trivet.io.query_gallery import QueryGallery
 from trivet.io.read_embeddings import TEXT, read_vectors
@@ -341,7 +342,7 @@ def images_of(
         ValueError: if one is missing or cannot be read.
     """
     root = image_root(config)
-    cells = {} if is_beir(config.path) else named_images(config.path).cells
+    cells = _images_in_cells(config.path).cells
     sources = tuple(cells.get(path) or root / path_inside(path, root) for path in paths)
     files = [(path, source) for path, source in zip(paths, sources, strict=True) if isinstance(source, Path)]
     if lacking := [path for path, source in files if not source.is_file()]:
@@ -457,11 +458,21 @@ def read_pair_table(config: PairsConfig) -> PairTable:
     )
 
 
+def _images_in_cells(path: Path) -> NamedImages:
+    return NamedImages({}, {}) if is_beir(path) else named_images(path)
+
+
+def sides_of_images(table: PairTable) -> list[bool]:
+    """Whether the left and the right side hold images, in their cells or by their paths."""
+    in_cells = _images_in_cells(table.path).names
+    return [side.name in in_cells or are_image_paths(side.contents[:FIRST]) for side in (table.left, table.right)]
+
+
 def _check_images(table: PairTable, config: PairsConfig) -> None:
     """ValueError if a side whose column holds images is to be read as texts."""
-    if config.left_vectors is not None or is_beir(config.path):
+    if config.left_vectors is not None:
         return
-    in_cells = named_images(config.path).names
+    in_cells = _images_in_cells(config.path).names
     sides = zip((table.left.name, table.right.name), config.side_kinds, strict=True)
     if texts := [name for name, kind in sides if name in in_cells and kind == "texts"]:
         side = "both" if len(texts) > 1 or config.images != "none" else SIDES[texts[0] == table.right.name]

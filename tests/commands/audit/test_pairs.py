@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from tests.commands.conftest import Call
@@ -171,3 +174,26 @@ def test_what_pairs_have_not(words: list[list[str]], run_command: Call, option: 
     assert code == 2
     assert f"{option} says nothing of pairs" in err
     assert run_command("audit", "faq.csv", "--pairs")[0] == 0  # as the sentence says
+
+
+@pytest.mark.parametrize("cells", [False, True], ids=["paths", "cells"])
+def test_a_side_of_images_needs_vectors(
+    cells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
+) -> None:
+    """Letters of paths say nothing of images; the remedy works."""
+    monkeypatch.chdir(tmp_path)
+    paths, texts = [f"{row}.png" for row in range(100)], [f"number {row}" for row in range(100)]
+    with Path("both.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["image", "caption"], *zip(paths, texts, strict=True)])
+    if cells:
+        picture = io.BytesIO()
+        Image.new("L", (4, 4)).save(picture, "PNG")
+        table = pa.table({"image": [picture.getvalue() + bytes([row]) for row in range(100)], "caption": texts})
+        pq.write_table(table, "both.parquet")
+    code, _, err = run_command("audit", "both.parquet" if cells else "both.csv", "--pairs")
+    assert (code, "'image' of " in err, "--left-vectors FILE --right-vectors FILE" in err) == (2, True, True), err
+    points = np.random.default_rng(0).normal(size=(100, 8))
+    np.savez("l.npz", embeddings=points, id=paths)
+    np.savez("r.npz", embeddings=points, id=texts)
+    code, out, err = run_command("audit", "both.csv", "--left-vectors", "l.npz", "--right-vectors", "r.npz")
+    assert (code, out.splitlines()[0]) == (0, "Called wrong: 0 of 100 pairs"), err

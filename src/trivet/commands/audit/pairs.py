@@ -14,9 +14,10 @@ from trivet.commands.audit.audited import Audited, nearest_items
 from trivet.commands.audit.items import Items, encoded_texts
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import AuditRecord, KindRange, PairSuspect, Suspect
-from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table, vectors_by_id
+from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table, sides_of_images, vectors_by_id
 from trivet.datasets.preview import Preview, to_thumbnail
 from trivet.io.beir import is_beir
+from trivet.io.image_cells import named_images
 from trivet.io.image_file import SUFFIXES, decode_image
 from trivet.io.overwrite_guard import PAIR_SUSPECTS, is_run_folder
 from trivet.io.pair_table import PairTable
@@ -85,6 +86,7 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
             "remove what is wrong from the qrels."
         )
     table, of_run = read_pair_table(config), config.path != request.embeddings
+    _check_texts(table, config)
     relation = judged_pairs(table, config)
     listed = np.unique(relation.pairs - np.array([0, len(table.left.contents)]), axis=0)
     rows = _rows(request, config, table, listed)
@@ -105,6 +107,19 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
         notes=(note, *((OF_RUN.format(path=config.path),) if of_run else ()), *table.notes),
     )
     return _audited(items, table, listed, rows, suspects)
+
+
+def _check_texts(table: PairTable, config: PairsConfig) -> None:
+    """ValueError if a side holds images, which are no texts, unless vectors come by their paths."""
+    of_images = sides_of_images(table)
+    in_cells = any(of_images) and bool(named_images(table.path).names)
+    if in_cells or (any(of_images) and config.left_vectors is None):
+        side = (table.left, table.right)[of_images.index(True)]
+        raise ValueError(
+            f"an audit of pairs compares texts, or vectors made elsewhere: {side.name!r} of {table.path} holds images; "
+            "give a table of their paths, and vectors of both sides by the same paths and texts as ids, with "
+            "--left-vectors FILE --right-vectors FILE."
+        )
 
 
 def _preview(content: str, folder: Path) -> Preview:

@@ -21,15 +21,13 @@ from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.pairs import LEVEL as PAIR
-from trivet.datasets.pairs import PairsConfig, images_of, judged_pairs, read_pair_table
-from trivet.datasets.table import IMAGE, TableConfig, are_image_paths, image_column, list_table
+from trivet.datasets.pairs import PairsConfig, images_of, judged_pairs, read_pair_table, sides_of_images
+from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
-from trivet.io.image_cells import named_images
 from trivet.io.image_file import SUFFIXES, Frame, Source, open_image
 from trivet.io.label_columns import (
-    FIRST,
     is_numeric,
     is_text_name,
     label_columns,
@@ -367,10 +365,8 @@ def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) 
     divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
     guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
     sides = table.left, table.right
-    in_cells = {} if is_beir(path) else named_images(path).names
-    of_images = [side.name in in_cells or are_image_paths(side.contents[:FIRST]) for side in sides]
-    images = None
-    if any(of_images) and config.left_vectors is None and not is_beir(path):
+    of_images, images = sides_of_images(table), None
+    if any(of_images) and config.left_vectors is None:
         data["images"] = "both" if all(of_images) else SIDES[of_images.index(True)]
         data |= {} if root is None else {"root": str(root)}
         images = _pair_images(data, [side.contents for side, known in zip(sides, of_images, strict=True) if known])
