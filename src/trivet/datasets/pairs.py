@@ -463,7 +463,7 @@ def _images_in_cells(path: Path) -> NamedImages:
 
 
 def sides_of_images(table: PairTable) -> list[bool]:
-    """Whether the left and the right side hold images, in their cells or by their paths."""
+    """Test whether the left and the right side hold images, in their cells or by their paths."""
     in_cells = _images_in_cells(table.path).names
     return [side.name in in_cells or are_image_paths(side.contents[:FIRST]) for side in (table.left, table.right)]
 
