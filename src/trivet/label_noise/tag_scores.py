@@ -18,41 +18,39 @@ ITERATIONS = 40  # of L-BFGS
 LEAST = 1e-6  # share of a tag among the neighbours
 
 
-class TagViews:
-    """Views of the tags of each item by the other items; equal rows say nothing of each other."""
+def tag_scores(setting: LabelledPoints, carried: Booleans, seed: int) -> Floats:
+    """Scores `(N, T, 3)`: log odds by the neighbours, by logistic regression, and of the share of the tag.
 
-    def __init__(self, setting: LabelledPoints, seed: int) -> None:
-        points = setting.points
-        around = find_neighborhoods(setting, min(NEIGHBOURS, setting.comparable))
-        band = around.distances[:, [min(BAND, around.distances.shape[1]) - 1]]
-        weights = np.where(around.distances > 0, np.exp(-((around.distances / np.maximum(band, 1e-300)) ** 2)), 0.0)
-        count, near = weights.shape
-        offsets = np.arange(count + 1) * near
-        self._near = sparse.csr_array((weights.ravel(), around.indices.ravel(), offsets), shape=(count, count))
-        self._total = weights.sum(axis=1)[:, None]
-        centred = points - points.mean(dim=0)
-        self._rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
-        content = np.unique(points.numpy(), axis=0, return_inverse=True)[1].ravel()
-        self._random = np.random.default_rng(seed)
-        self._fold = (self._random.permutation(int(content.max()) + 1) % FOLDS)[content]
+    Equal rows say nothing of each other.
+    """
+    share = np.clip(carried.mean(axis=0), LEAST, 1 - LEAST)
+    around = find_neighborhoods(setting, min(NEIGHBOURS, setting.comparable))
+    band = around.distances[:, [min(BAND, around.distances.shape[1]) - 1]]
+    weights = np.where(around.distances > 0, np.exp(-((around.distances / np.maximum(band, 1e-300)) ** 2)), 0.0)
+    count, neighbours = weights.shape
+    offsets = np.arange(count + 1) * neighbours
+    near = sparse.csr_array((weights.ravel(), around.indices.ravel(), offsets), shape=(count, count))
+    shares = (near @ carried.astype(np.float64) + STRENGTH * share) / (weights.sum(axis=1)[:, None] + STRENGTH)
+    odds = np.broadcast_to(_log_odds(share), carried.shape)
+    by_neighbours = _log_odds(np.clip(shares, LEAST, 1 - LEAST))
+    return np.stack([by_neighbours, _logits(setting.points, carried, share, np.random.default_rng(seed)), odds], axis=2)
 
-    def scores(self, carried: Booleans) -> Floats:
-        """Scores `(N, T, 3)`: log odds by the neighbours, by logistic regression, and of the share of the tag."""
-        share = np.clip(carried.mean(axis=0), LEAST, 1 - LEAST)
-        near = (self._near @ carried.astype(np.float64) + STRENGTH * share) / (self._total + STRENGTH)
-        odds = np.broadcast_to(_log_odds(share), carried.shape)
-        return np.stack([_log_odds(np.clip(near, LEAST, 1 - LEAST)), self._logits(carried, share), odds], axis=2)
 
-    def _logits(self, carried: Booleans, share: Floats) -> Floats:
-        logits = np.empty(carried.shape)
-        for fold in steps(range(FOLDS), "logistic regression of the tags, folds"):
-            others = np.flatnonzero(self._fold != fold)
-            if len(others) > FITTED:
-                others = np.sort(self._random.permutation(others)[:FITTED])
-            weights = _fit(self._rows[torch.from_numpy(others)], carried[others], share)
-            items: Integers = np.flatnonzero(self._fold == fold)
-            logits[items] = torch.addmm(weights[-1], self._rows[torch.from_numpy(items)], weights[:-1]).numpy()
-        return logits
+def _logits(points: torch.Tensor, carried: Booleans, share: Floats, random: np.random.Generator) -> Floats:
+    """Logits `(N, T)` by logistic regressions on the items of other folds."""
+    centred = points - points.mean(dim=0)
+    rows = (centred / centred.square().mean().sqrt().clamp_min(1e-150)).float()
+    content = np.unique(points.numpy(), axis=0, return_inverse=True)[1].ravel()
+    fold_of = (random.permutation(int(content.max()) + 1) % FOLDS)[content]
+    logits = np.empty(carried.shape)
+    for fold in steps(range(FOLDS), "logistic regression of the tags, folds"):
+        others = np.flatnonzero(fold_of != fold)
+        if len(others) > FITTED:
+            others = np.sort(random.permutation(others)[:FITTED])
+        weights = _fit(rows[torch.from_numpy(others)], carried[others], share)
+        items: Integers = np.flatnonzero(fold_of == fold)
+        logits[items] = torch.addmm(weights[-1], rows[torch.from_numpy(items)], weights[:-1]).numpy()
+    return logits
 
 
 def _log_odds(share: Floats) -> Floats:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trivet.distances import Array
 from trivet.label_noise.mistakes import MistakeModel, fit_fewest, fit_mistakes
 from trivet.label_noise.neighbourhoods import LabelledPoints
-from trivet.label_noise.tag_scores import TagViews
+from trivet.label_noise.tag_scores import tag_scores
 from trivet.metrics.points import Metric, as_points
 from trivet.mining.tags import Tags
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -110,13 +110,14 @@ def find_tag_suspects(embeddings: Array, tags: Tags, *, seed: int = 0, distance:
     observed = carried.toarray().astype(np.bool_)
     counts = observed.sum(axis=0)
     judged = (counts >= ITEMS) & (len(observed) - counts >= ITEMS)
-    nothing = np.zeros(len(observed), np.int64)
-    views = TagViews(LabelledPoints(points, np.arange(1), nothing, nothing, distance), seed) if judged.any() else None
-    scores = np.empty((len(observed), 0, 3)) if views is None else views.scores(observed[:, judged])
-    if views is not None:
+    scores = np.empty((len(observed), 0, 3))
+    if judged.any():
+        nothing = np.zeros(len(observed), np.int64)
+        setting = LabelledPoints(points, np.arange(1), nothing, nothing, distance)
+        scores = tag_scores(setting, observed[:, judged], seed)
         known = _precisions(scores, observed[:, judged]) >= KNOWS
         judged[judged], scores = known, scores[:, known]
-    if views is None or not judged.any():
+    if not judged.any():
         empty = np.zeros(0)
         return TagSuspects(*(empty.astype(np.int64),) * 2, empty.astype(np.bool_), empty, empty, judged, {})
     return _suspects(scores, observed[:, judged], judged)
