@@ -31,7 +31,6 @@ DistanceByDimension = Annotated[
     Literal["cosine", "euclidean"] | None,
     typer.Option(help="Distance. Default: the run's; cosine for a file, euclidean if it has one dimension."),
 ]
-IndexKind = Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"]
 IndexRecall = Annotated[
     float | None, typer.Option(help="Share of the nearest 10 that an approximate index must find. Default: 0.95.")
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
+from trivet.knn.kinds import Approximate
 from trivet.metrics.points import Metric, spans
 from trivet.metrics.positive_ranks import PositiveRanks
 from trivet.metrics.protocols import Labels, RetrievalTask, plain_labels, retrieval_task
@@ -38,7 +38,7 @@ def retrieve_approximately(
     embeddings: Array,
     labels: Mapping[str, Labels],
     *,
-    kind: Literal["hnsw", "ivf", "ivf-pq"],
+    kind: Approximate,
     gallery: Array | None = None,
     gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
@@ -59,7 +59,7 @@ def retrieve_approximately(
     Args:
         labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in
             `retrieve_levels`.
-        kind: "hnsw" walks a graph of neighbours, "ivf" looks into the nearest lists, "ivf-pq" into those of codes.
+        kind: of the index, see `build_index`.
         measures: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r"; the others need every
             rank, and "ndcg@K" by a relation the relevance of every positive.
         seed: of the index.

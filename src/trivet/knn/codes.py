@@ -1,17 +1,25 @@
-"""Codes of an ivf-pq index: some bytes of each row, by which candidates are found, which the row itself ranks.
+"""Codes of rows: some bytes of each, by which candidates are found, which the row itself ranks.
 
-Product quantization (Jegou, Douze, Schmid, "Product quantization for nearest neighbor search", TPAMI 2011): a row less
-the centre of its list is cut into groups of coordinates, and each is replaced by the nearest of 256 that were learned.
+- int8: each number in 255 steps between two of its quantiles among the rows that it was learned from.
+- binary: a bit of each number, whether it is above its mean.
+- pq (and ivf-pq, where the row is taken less the centre of its list): product quantization (Jegou, Douze, Schmid,
+  "Product quantization for nearest neighbor search", TPAMI 2011). A row is cut into groups of coordinates, and each is
+  replaced by the nearest of 256 that were learned.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from trivet.knn.kinds import Coded
+from trivet.runtime.extras import load
+
+KINDS = get_args(Coded)
 # From so many dimensions on, so many share a byte.
 GROUPS = {256: 8, 32: 4, 16: 2, 1: 1}
 LEAST_ROWS = 10_000  # 39 for each of 256 values, as faiss asks for
@@ -19,26 +27,79 @@ BITS = 8
 CANDIDATES = 20  # for each of the first neighbours, at first
 MORE = 4  # for each of many
 MOST_CANDIDATES = 640
+CLIPPED = 0.005  # share of the rows that int8 clips at either end of a number
+LEARNED = 65536  # rows, at most, that a code is learned from
 
 
-def code_bytes(dimension: int) -> int:
-    """Number of bytes in the code of a row: 32 for 128 dimensions, 96 for 768, 10 for 10."""
-    return math.ceil(dimension / _group(dimension))
+def code_bytes(kind: str, dimension: int) -> int:
+    """Number of bytes of a stored row: of pq 32 for 128 dimensions, 96 for 768, 10 for 10.
+
+    Example:
+        >>> [code_bytes(kind, 100) for kind in ("float32", "float16", "int8", "binary", "pq")]
+        [400, 200, 100, 13, 25]
+    """
+    if kind in ("pq", "ivf-pq"):
+        return math.ceil(dimension / _group(dimension))
+    return math.ceil(dimension * {"float32": 32, "float16": 16, "int8": 8, "binary": 1}[kind] / 8)
 
 
-def coded_width(dimension: int) -> int:
-    """Number of coded numbers: the dimensions, and zeros that fill the last group."""
-    return code_bytes(dimension) * _group(dimension)
+def coded_width(kind: str, dimension: int) -> int:
+    """Number of coded numbers: the dimensions, and zeros that fill the last group or byte."""
+    return math.ceil(dimension / (group := _group(dimension))) * group if kind in ("pq", "ivf-pq") else dimension
 
 
-def coded(rows: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.float32]:
-    """Numbers of rows `(n, width)` that are coded: the first `dimension` `(n, coded_width)`.
+def coded(rows: npt.NDArray[np.float32], kind: str, dimension: int) -> npt.NDArray[Any]:
+    """Numbers of centred rows `(n, width)` that are coded: the first `dimension`, of binary packed into bytes.
 
     For cosine, a last one tells rows of zeros from others. The code can do without it: it only finds candidates.
     """
-    numbers = np.zeros((len(rows), coded_width(dimension)), np.float32)
+    numbers = np.zeros((len(rows), coded_width(kind, dimension)), np.float32)
     numbers[:, :dimension] = rows[:, :dimension]
-    return numbers
+    return np.packbits(numbers > 0, axis=1) if kind == "binary" else numbers
+
+
+def quantized(rows: npt.NDArray[np.float32], learned: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
+    """Rows `(N, d)` as they are after being stored as numbers or codes of a kind, which alone then rank them.
+
+    Between rows of bits, of which each number is 1 or -1, squared Euclidean distance is 4 times Hamming's.
+
+    Args:
+        learned: `(M, d)` rows that ranges, means and groups follow from.
+
+    Raises:
+        ValueError: if these are too few for pq.
+    """
+    if kind == "float16":
+        return rows.astype(np.float16).astype(np.float32)
+    if kind == "int8":
+        low, high = np.quantile(learned, (CLIPPED, 1 - CLIPPED), axis=0).astype(np.float32)
+        step = np.where(high > low, high - low, 1) / np.float32(255)
+        return np.asarray(low + np.clip(np.rint((rows - low) / step), 0, 255) * step)
+    if kind == "binary":
+        return np.where(rows > learned.mean(axis=0), 1, -1).astype(np.float32)
+    if kind == "pq":
+        check_rows(kind, len(learned))
+        centre, width = learned.mean(axis=0), rows.shape[1]
+        quantizer = empty_codes(kind, width, seed=0)
+        quantizer.train(coded((learned - centre)[:LEARNED], kind, width))
+        quantizer = quantizer.pq
+        decoded = quantizer.decode(quantizer.compute_codes(coded(rows - centre, kind, width)))
+        return np.asarray(decoded[:, :width] + centre)
+    return rows
+
+
+def empty_codes(kind: str, dimension: int, *, seed: int) -> Any:
+    """A faiss index of codes "int8", "binary" or "pq" without rows, which `coded` rows have yet to train."""
+    faiss = load("faiss")
+    if kind == "binary":
+        return faiss.IndexBinaryFlat(8 * code_bytes(kind, dimension))
+    if kind == "int8":
+        inner = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_8bit)
+        inner.sq.rangestat, inner.sq.rangestat_arg = faiss.ScalarQuantizer.RS_quantiles, CLIPPED
+        return inner
+    inner = faiss.IndexPQ(coded_width(kind, dimension), code_bytes(kind, dimension), BITS)
+    inner.pq.cp.seed, inner.pq.cp.min_points_per_centroid = seed, 1
+    return inner
 
 
 def candidates(k: int, each: int, first: int) -> int:
@@ -51,12 +112,12 @@ def candidates(k: int, each: int, first: int) -> int:
     return max(each * min(k, first), MORE * k)
 
 
-def check_rows(items: int) -> None:
-    """Raise ValueError unless there are enough rows to learn the codes from."""
-    if items < LEAST_ROWS:
+def check_rows(kind: str, items: int) -> None:
+    """Raise ValueError unless there are enough rows to learn codes of this kind from."""
+    if kind in ("pq", "ivf-pq") and items < LEAST_ROWS:
         raise ValueError(
-            f"an ivf-pq index needs at least {LEAST_ROWS} rows, of which its codes are learned: got {items}; use exact "
-            "or hnsw."
+            f"codes of kind {kind} are learned from at least {LEAST_ROWS} rows: got {items}; use int8 or binary, which "
+            "need fewer."
         )
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from trivet.distances import Array
 from trivet.io.atomic_files import atomic_file
 from trivet.knn import codes
 from trivet.knn.index_checks import check_stored
+from trivet.knn.kinds import IndexKind, Kind
 from trivet.metrics.points import Metric, Points, spans
 from trivet.runtime.arguments import check_count, check_name
 from trivet.runtime.arrays import Floats, Integers
@@ -26,10 +27,9 @@ from trivet.runtime.progress import report, work
 from trivet.runtime.record import Record
 from trivet.runtime.safe_read import read_json
 
-Kind = Literal["exact", "hnsw", "ivf", "ivf-pq"]
 VECTORS, DESCRIPTION = "index.faiss", "index.json"
 ROWS = "vectors.npy"  # what an index of codes is of
-EFFORT = {"hnsw": "efSearch", "ivf": "nprobe", "ivf-pq": "nprobe"}  # what is doubled until recall is enough
+LISTS = ("ivf", "ivf-pq")
 
 EXACT_ROWS, HNSW_ROWS = 100_000, 1_000_000  # "auto": exact up to the first, hnsw up to the second, ivf beyond
 LINKS, EF_CONSTRUCTION, EF_SEARCH = 32, 200, 128
@@ -59,14 +59,15 @@ class IndexInfo(Record):
         distance: "euclidean", or "cosine" (1 - cosine similarity).
         dimension, items: d and N of the embeddings.
         kind: "exact" compares with every row; "hnsw" walks a graph of neighbours; "ivf" looks into the nearest lists;
-            "ivf-pq" does so in lists of short codes, and ranks what it finds by the rows themselves, which lie on disk.
-        parameters: hnsw: M, efConstruction, efSearch; ivf: nlist, nprobe, training_rows; ivf-pq: also bytes, of a code,
-            and candidates, for each of up to 10 neighbours that are asked for; exact: none.
-        seed: of the training rows of ivf and of the rows that recall is measured on.
+            "int8", "binary" and "pq" compare with the short code of every row, "ivf-pq" with those in the nearest
+            lists, and rank what they find by the rows themselves, which lie on disk.
+        parameters: hnsw: M, efConstruction, efSearch; ivf: nlist, nprobe, training_rows; of codes bytes, of a code, and
+            candidates, for each of up to 10 neighbours that are asked for; ivf-pq: all of these; exact: none.
+        seed: of the training rows of lists and codes and of the rows that recall is measured on.
         recall: recall@`recall_at` of the search against the exact one, 1 for an exact index.
         recall_at: the 10 of recall@10, or N - 1 if that is less.
         recall_queries: the number of rows it was measured on.
-        tried: the efforts that were measured, least first: efSearch or nprobe, for ivf-pq candidates, and their recall.
+        tried: the efforts that were measured, least first: efSearch, nprobe or candidates, and their recall.
     """
 
     distance: Metric
@@ -164,12 +165,8 @@ class Index:
         """Bytes of each row that a search reads: its numbers or code, its number in a list, its links in a graph."""
         numbers = 4 * len(self.centre)
         links = 2 * 4 * self.info.parameters.get("M", 0)  # in the lowest layer, which nearly all rows have alone
-        return {
-            "exact": numbers,
-            "hnsw": numbers + links,
-            "ivf": numbers + 8,
-            "ivf-pq": self.info.parameters.get("bytes", 0) + 8,
-        }[self.info.kind]
+        listed = 8 if self.info.kind in LISTS else 0
+        return self.info.parameters.get("bytes", numbers) + links + listed
 
     def with_recall(self, wanted: float) -> Index:
         """This index with the least effort that was measured to find a share `wanted` of the nearest.
@@ -238,12 +235,14 @@ class Index:
     def _candidates(self, queries: npt.NDArray[np.float32], k: int) -> Integers:
         """Rows that may be among the k nearest, and one more, `(Q, n)`; -1 where there are fewer."""
         count = k + 1 + SPARE
-        if self.info.kind == "ivf-pq":
-            count = max(count, codes.candidates(k, self.info.parameters["candidates"], NEAREST))
-            queries = codes.coded(queries, self.info.dimension)
-        if (kind := self.info.kind) != "exact":  # each time: others may share what is inside
-            inner = self.faiss.hnsw if kind == "hnsw" else self.faiss
-            setattr(inner, EFFORT[kind], self.info.parameters[EFFORT[kind]])
+        kind, parameters = self.info.kind, self.info.parameters
+        if kind in codes.KINDS:
+            count = max(count, codes.candidates(k, parameters["candidates"], NEAREST))
+            queries = codes.coded(queries, kind, self.info.dimension)
+        if kind == "hnsw":  # each time: others may share what is inside
+            self.faiss.hnsw.efSearch = parameters["efSearch"]
+        elif kind in LISTS:
+            self.faiss.nprobe = parameters["nprobe"]
         candidates: Integers = self.faiss.search(queries, min(count, len(self)))[1]
         return candidates
 
@@ -280,7 +279,9 @@ class Index:
         description = {"format": 1, **self.info.as_json(), "scale": self.scale, "centre": self.centre.tolist()}
         with atomic_file(folder / VECTORS) as vectors, atomic_file(folder / DESCRIPTION) as text:
             try:
-                faiss.write_index(self.faiss, str(vectors))
+                (faiss.write_index_binary if self.info.kind == "binary" else faiss.write_index)(
+                    self.faiss, str(vectors)
+                )
             except RuntimeError as error:  # what faiss makes of a full disk
                 raise OSError(errno.EIO, str(error).rpartition(": ")[2], str(folder / VECTORS)) from None
             text.write_text(json.dumps({**description, "about": self.about}, allow_nan=False, indent=1), "utf-8")
@@ -296,24 +297,25 @@ class Index:
         file = _read_description(folder)
         info = IndexInfo(**{name: getattr(file, name) for name in IndexInfo.model_fields})
         # Inverted lists are mapped by the older flag; the newer one, of faiss 1.11, maps the other kinds.
-        lists = info.kind in ("ivf", "ivf-pq")
-        mapped = faiss.IO_FLAG_MMAP if lists else getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
+        newer = getattr(faiss, "IO_FLAG_MMAP_IFC", faiss.IO_FLAG_MMAP)
+        mapped = faiss.IO_FLAG_MMAP if info.kind in LISTS else newer
         stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
         try:
             width = info.dimension + (info.distance == "cosine")  # as many as `Points` have
             centre = np.array(file.centre, dtype=np.float64)
             if centre.shape != (width,):
                 raise ValueError(f"its centre has {len(centre)} numbers where {width} belong")
-            if info.kind == "ivf-pq":
-                check_stored(folder / VECTORS, info.kind, info.items, codes.coded_width(info.dimension))
+            if info.kind in codes.KINDS:
+                check_stored(folder / VECTORS, info.kind, info.items, codes.coded_width(info.kind, info.dimension))
                 rows = codes.map_rows(folder / ROWS, info.items, width)
-                mapped |= faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # it is larger than the codes
+                mapped |= faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # of ivf-pq, larger than the codes
 
                 def stored(numbers: Integers) -> npt.NDArray[np.float32]:
                     return np.asarray(rows[numbers])
             else:
                 check_stored(folder / VECTORS, info.kind, info.items, width)
-            inner = faiss.read_index(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
+            read = faiss.read_index_binary if info.kind == "binary" else faiss.read_index
+            inner = read(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
             if not math.isfinite(file.scale) or file.scale <= 0 or not np.isfinite(centre).all():
                 raise ValueError("its centre or scale is not finite")
         except (OSError, RuntimeError, ValueError, OverflowError) as error:
@@ -328,7 +330,7 @@ def build_index(
     embeddings: Array,
     *,
     distance: Metric = "cosine",
-    kind: Literal["auto", "exact", "hnsw", "ivf", "ivf-pq"] = "auto",
+    kind: IndexKind = "auto",
     recall: float | None = None,
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
@@ -341,9 +343,10 @@ def build_index(
     random rows, the share of the 10 found that lie no farther than the 10th nearest, reaches `recall`, or every row is
     looked at.
 
-    ivf-pq, on request only: lists as for ivf, of codes of one byte for 4 dimensions (for 1 below 16, 2 below 32, 8 from
-    256 on), 20 candidates for each of 10 neighbours, doubled where all lists are not enough. The rows themselves,
-    float32, stay in `embeddings`, or once saved in a file that is mapped.
+    Codes, on request only: int8 has a byte for each dimension, binary a bit, pq a byte for 4 dimensions (for 1 below
+    16, 2 below 32, 8 from 256 on); ivf-pq has lists as ivf, of the codes of pq. 20 candidates for each of 10
+    neighbours, doubled until recall is enough; of ivf-pq, where all lists are not enough. The rows themselves, float32,
+    stay in `embeddings`, or once saved in a file that is mapped.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 1, numpy (also memory-mapped) or torch; not normalized.
@@ -356,8 +359,8 @@ def build_index(
         about: kept with the index, JSON values.
 
     Raises:
-        ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if ivf-pq has
-            fewer than 10,000 rows to learn codes from.
+        ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if pq or ivf-pq
+            has fewer than 10,000 rows to learn codes from.
 
     Source:
         Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs" (ivf); Malkov, Yashunin, "Efficient and
@@ -368,7 +371,7 @@ def build_index(
         >>> index.search_rows([0], k=2).indices.tolist()
         [[2, 1]]
     """
-    check_name(kind, ("auto", "exact", "hnsw", "ivf", "ivf-pq"), name="kind")
+    check_name(kind, get_args(IndexKind), name="kind")
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed must be between 0 and 2^31 - 1: got {seed}.")
     wanted = ENOUGH if recall is None else _check_share(recall)
@@ -377,8 +380,7 @@ def build_index(
         raise ValueError("an index needs at least one row: got none; check the file that the embeddings come from.")
     by_number: Kind = "exact" if len(points) <= EXACT_ROWS else "hnsw" if len(points) <= HNSW_ROWS else "ivf"
     chosen: Kind = by_number if kind == "auto" else kind
-    if chosen == "ivf-pq":
-        codes.check_rows(len(points))
+    codes.check_rows(chosen, len(points))
     centre, scale = _centre(points)
     info = IndexInfo(
         distance=distance,
@@ -394,7 +396,7 @@ def build_index(
     )
     inner, parameters = _fill(Index(info, centre, scale, None), points)
     index = Index(info.model_copy(update={"parameters": parameters}), centre, scale, inner, about or {})
-    if chosen == "ivf-pq":
+    if chosen in codes.KINDS:
         index = replace(index, stored=lambda rows: index._inside(points.rows(torch.from_numpy(rows))))
     if chosen != "exact" and info.recall_at:
         index = replace(index, info=_tune(index, points, wanted))
@@ -425,40 +427,47 @@ def _centre(points: Points) -> tuple[Floats, float]:
 def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
     """The faiss index of all points, and its parameters."""
     faiss = load("faiss")
-    width, items, kind = points.width, len(points), index.info.kind
+    width, items, kind, seed = points.width, len(points), index.info.kind, index.info.seed
     inner: Any
     parameters: dict[str, int] = {}
-
-    def put(points: torch.Tensor) -> npt.NDArray[np.float32]:
-        inside = index._inside(points)
-        return codes.coded(inside, index.info.dimension) if kind == "ivf-pq" else inside
-
-    if kind == "exact":
-        inner = faiss.IndexFlatL2(width)
+    learned = 0  # rows that are drawn for training
+    if kind in codes.KINDS:
+        width = codes.coded_width(kind, points.dimension)
+        parameters = {"bytes": codes.code_bytes(kind, points.dimension), "candidates": codes.CANDIDATES}
+    if kind in LISTS:
+        lists = max(1, min(round(4 * math.sqrt(items)), items // 39))
+        learned = min(ROWS_PER_LIST * lists, items)
+        if kind == "ivf-pq":
+            inner = faiss.IndexIVFPQ(faiss.IndexFlatL2(width), width, lists, parameters["bytes"], codes.BITS)
+            inner.pq.cp.seed, inner.pq.cp.min_points_per_centroid = seed, 1
+        else:
+            inner = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, lists)
+        inner.cp.seed, inner.cp.min_points_per_centroid = seed, 1  # 1: no warning for a tiny set
+        inner.cp.max_points_per_centroid = ROWS_PER_LIST
+        inner.nprobe = min(NPROBE, lists)
+        parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": learned, **parameters}
+    elif kind in codes.KINDS:
+        inner = codes.empty_codes(kind, points.dimension, seed=seed)
+        learned = 0 if inner.is_trained else min(codes.LEARNED, items)
     elif kind == "hnsw":
         inner = faiss.IndexHNSWFlat(width, LINKS)
         inner.hnsw.efConstruction, inner.hnsw.efSearch = EF_CONSTRUCTION, EF_SEARCH
         parameters = {"M": LINKS, "efConstruction": EF_CONSTRUCTION, "efSearch": EF_SEARCH}
     else:
-        lists = max(1, min(round(4 * math.sqrt(items)), items // 39))
-        rows = _sample(items, ROWS_PER_LIST * lists, index.info.seed)
-        if kind == "ivf-pq":
-            size, width = codes.code_bytes(points.dimension), codes.coded_width(points.dimension)
-            inner = faiss.IndexIVFPQ(faiss.IndexFlatL2(width), width, lists, size, codes.BITS)
-            inner.pq.cp.seed, inner.pq.cp.min_points_per_centroid = index.info.seed, 1
-            parameters = {"bytes": size, "candidates": codes.CANDIDATES}
-        else:
-            inner = faiss.IndexIVFFlat(faiss.IndexFlatL2(width), width, lists)
-        inner.cp.seed, inner.cp.min_points_per_centroid = index.info.seed, 1  # 1: no warning for a tiny set
-        inner.cp.max_points_per_centroid = ROWS_PER_LIST
-        with work(f"k-means, {lists} lists"):
-            chosen = np.empty((len(rows), width), np.float32)
-            for start, stop in spans(len(rows), points.piece):
+        inner = faiss.IndexFlatL2(width)
+
+    def put(points: torch.Tensor) -> npt.NDArray[Any]:
+        inside = index._inside(points)
+        return codes.coded(inside, kind, index.info.dimension) if kind in codes.KINDS else inside
+
+    if learned:
+        rows = _sample(items, learned, seed)
+        with work(f"k-means, {lists} lists" if kind in LISTS else f"learning codes, {kind}"):
+            chosen = np.empty((learned, width), np.float32)
+            for start, stop in spans(learned, points.piece):
                 chosen[start:stop] = put(points.rows(torch.from_numpy(rows[start:stop])))
             inner.train(chosen)
             del chosen
-        inner.nprobe = min(NPROBE, lists)
-        parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": len(rows), **parameters}
     report("indexing", 0, items)
     for start, stop in spans(items, min(points.piece, LINKED if kind == "hnsw" else items)):
         inner.add(put(points.rows(slice(start, stop))))
@@ -471,9 +480,8 @@ def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
 def _tune(index: Index, points: Points, wanted: float) -> IndexInfo:
     """Double the effort of a search until its recall is enough or it looks at everything; returns what came of it."""
     info = index.info
-    limits = {EFFORT[info.kind]: len(index) if info.kind == "hnsw" else info.parameters["nlist"]}
-    if info.kind == "ivf-pq":
-        limits["candidates"] = codes.MOST_CANDIDATES
+    most = {"efSearch": len(index), "nprobe": info.parameters.get("nlist", 0), "candidates": codes.MOST_CANDIDATES}
+    limits = {name: limit for name, limit in most.items() if name in info.parameters}
     sample = _sample(len(index), SAMPLE, info.seed)
     reach = _reach(index, points, sample)
     while True:

@@ -14,14 +14,14 @@ from trivet.runtime.safe_read import check_regular
 
 
 def check_stored(path: Path, kind: str, items: int, width: int) -> None:
-    """Check the file of an exact, hnsw or ivf index of float32 vectors, or of ivf-pq, as faiss 1.9 and later write it.
+    """Check the file of an index of float32 vectors or of codes, as faiss 1.9 and later write it.
 
     Sizes are compared with what is there, and every number of a row, a list or a layer with how many there are. Only
     what says so is read, not the vectors.
 
     Args:
         path: the file.
-        kind: "exact", "hnsw", "ivf" or "ivf-pq".
+        kind: of index, as `trivet.knn.index.IndexInfo` names it.
         items, width: how many vectors of how many numbers it must hold.
 
     Raises:
@@ -34,7 +34,16 @@ def check_stored(path: Path, kind: str, items: int, width: int) -> None:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         stored = _Stored(mapped, items, width)
         try:
-            {"exact": stored.flat, "hnsw": stored.hnsw, "ivf": stored.ivf, "ivf-pq": stored.ivf_pq}[kind]()
+            check = {
+                "exact": stored.flat,
+                "hnsw": stored.hnsw,
+                "ivf": stored.ivf,
+                "int8": stored.int8,
+                "binary": stored.binary,
+                "pq": stored.pq,
+                "ivf-pq": stored.ivf_pq,
+            }
+            check[kind]()
         finally:
             rest = len(mapped) - stored.offset
             stored.close()
@@ -132,6 +141,34 @@ class _Stored:
             raise ValueError("its codes are broken")
         self.skip(4, 256 * self.width)
         self._check_lists(lists, size, None)
+
+    def int8(self) -> None:
+        self.header(b"IxSQ", self.items)
+        numbers, _, _, width, size = self.values("<iifQQ")
+        if (numbers, width, size) != (0, self.width, self.width):  # 0: eight bits, of a range for each dimension
+            raise ValueError("its codes are broken")
+        self.skip(4, 2 * self.width)
+        self.skip(1, self.items * size)
+
+    def binary(self) -> None:
+        size = -(-self.width // 8)
+        actual = self.values("<4s")
+        if actual != b"IBxF":
+            raise ValueError(f"it begins with {actual!r}, not b'IBxF'")
+        bits, bytes_, total, trained, _ = self.values("<iiqBi")
+        if (bits, bytes_, total, trained) != (8 * size, size, self.items, 1):
+            raise ValueError(f"it holds {total} rows of {bits} bits")
+        self.skip(1, self.items * size)
+
+    def pq(self) -> None:
+        self.header(b"IxPq", self.items)
+        width, size, bits = self.values("<QQQ")
+        if width != self.width or bits != 8 or size < 1 or width % size:
+            raise ValueError("its codes are broken")
+        self.skip(4, 256 * self.width)
+        self.skip(1, self.items * size)
+        if self.values("<iBi")[0] != 0:  # compared in full
+            raise ValueError("its codes are broken")
 
     def _lists(self, code: bytes) -> int:
         """The number of lists, after the header and the centres."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,10 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
         )
     request.check(paths)
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
+    if request.quantize is None:
+        refuse(context, "only --quantize gives codes, whose finds are ranked anew", "rescore")
+    else:
+        refuse(context, "--quantize compares with every row", "approximate")
     if None in (request.query, request.gallery):
         refuse(context, "only --query and --gallery are two sets whose ids can name the same items", "same_items")
     names = request.named_measures
@@ -94,6 +98,8 @@ def print_evaluation(records: list[EvaluationRecord], differences: Differences, 
     for record in records:
         for warning in record.warnings:
             print_text(f"Warning: {record.embeddings}: {warning}", bold=True)
+    for line in _stored(records, differences):
+        print_text(line, bold=True)
     for level in dict.fromkeys(level for record in records for level in record.evaluation):
         for record in records:
             if level in record.evaluation:
@@ -105,6 +111,17 @@ def print_evaluation(records: list[EvaluationRecord], differences: Differences, 
             print_text(f"{record.embeddings}: {line}")
     if report is not None:
         echo(f"Report: {report}")
+
+
+def _stored(records: Sequence[EvaluationRecord], differences: Differences) -> list[str]:
+    """Sentence for each level on the form in which embeddings may be stored, where forms are compared."""
+    if not records[0].form:
+        return []
+    from trivet.commands.evaluate.embedding_sizes import stored_sizes  # here: it loads what trains
+    from trivet.commands.train.outcome import size_line
+
+    lines = {level: size_line(stored_sizes(records, differences[level], level)) for level in differences}
+    return [f"{level}: {line}".replace("\u00a0", " ") for level, line in lines.items() if line]
 
 
 def _print_measures(record: EvaluationRecord, level: str) -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
 
 from trivet.collapse.significance import compare
+from trivet.commands.evaluate.record import DifferenceRecord, EvaluationRecord
 from trivet.datasets import Dataset
 from trivet.distances import unit_rows
+from trivet.knn.codes import code_bytes, quantized
+from trivet.knn.kinds import Stored
 from trivet.metrics import Retrieval, retrieve_levels
 from trivet.metrics.points import Metric
 from trivet.models.heads import principal_directions
+from trivet.reports.measures import finite
 from trivet.reports.run_record import EmbeddingSize, EmbeddingSizes, as_good
 from trivet.training.checkpoint_selection import RECALL
 
 QUERIES = 1000  # at most
 SHORTEST = 8  # numbers, where they are halved
-BITS = {"float32": 32, "float16": 16, "int8": 8, "binary": 1}
+Kind = Literal["float32", Stored]
+KINDS: tuple[Kind, ...] = ("float32", "float16", "int8", "binary")
 
 
 def embedding_sizes(
@@ -55,30 +61,30 @@ def embedding_sizes(
     if widths and not prefixes:
         directions = principal_directions(torch.from_numpy(trained), widths[0]).numpy().T
 
-    def retrieved(numbers: int, kind: str) -> Retrieval:
+    def retrieved(numbers: int, kind: Kind) -> Retrieval:
         of_items, of_training = (
             rows if numbers == width else (rows @ directions[:, :numbers]).astype(np.float32)
             for rows in (embeddings, trained)
         )
-        decoded = torch.from_numpy(rounded(of_items, of_training, kind))
+        decoded = torch.from_numpy(quantized(of_items, of_training, kind))
         return measured((unit_rows(decoded) if normalize else decoded).numpy())
 
     full = retrieved(width, "float32")
 
-    def size(numbers: int, kind: str) -> EmbeddingSize:
+    def size(numbers: int, kind: Kind) -> EmbeddingSize:
         result = full if (numbers, kind) == (width, "float32") else retrieved(numbers, kind)
         compared = compare([result], [full], reference="float32", level=level, known_classes=known_classes)
         return EmbeddingSize(
             numbers=numbers,
             kind=kind,
-            bytes=-(-numbers * BITS[kind] // 8),
+            bytes=code_bytes(kind, numbers),
             difference=compared.difference,
             low=compared.low,
             high=compared.high,
             **{name: result.mean()[name] for name in result.measures},
         )
 
-    sizes = [size(width, kind) for kind in BITS] + [size(numbers, "float32") for numbers in widths]
+    sizes = [size(width, kind) for kind in KINDS] + [size(numbers, "float32") for numbers in widths]
     fewest = min(each.numbers for each in sizes if each.kind == "float32" and as_good(each))
     if fewest < width:
         sizes.append(size(fewest, "int8"))
@@ -91,20 +97,33 @@ def embedding_sizes(
     )
 
 
-def rounded(rows: np.ndarray, trained: np.ndarray, kind: str) -> np.ndarray:
-    """Rows `(N, d)` as they are after being stored as numbers of a kind.
+def stored_sizes(
+    records: Sequence[EvaluationRecord], differences: Mapping[str, Sequence[DifferenceRecord]], level: str
+) -> EmbeddingSizes | None:
+    """The forms in which evaluated embeddings were stored, the longest first, by the recall@1 of a level.
 
-    Args:
-        trained: `(M, d)`; the largest of these numbers is 127 in int8, and a bit says what is above its mean here.
-        kind: a key of `BITS`.
+    None where no forms were compared, or it was not measured, or those of several embeddings were.
     """
-    if kind == "float16":
-        return rows.astype(np.float16).astype(np.float32)
-    if kind == "int8":
-        return np.clip(np.rint(rows * (127 / (np.abs(trained).max() or 1))), -127, 127).astype(np.float32)
-    if kind == "binary":
-        return np.where(rows > trained.mean(axis=0), 1, -1).astype(np.float32)
-    return rows
+    whole, *forms = records
+    rows = differences.get(RECALL, ())
+    if not whole.form or len(rows) != len(forms) or sum(record.form == whole.form for record in records) > 1:
+        return None
+
+    def size(record: EvaluationRecord, row: DifferenceRecord | None) -> EmbeddingSize:
+        low, high = (row and row.over("queries")) or (0.0, 0.0)
+        return EmbeddingSize(
+            numbers=record.dimension or 0,
+            kind=record.form,
+            bytes=record.bytes or 0,
+            difference=0.0 if row is None else row.difference,
+            low=low,
+            high=high,
+            **{name: finite(record.evaluation[level].get(name)) for name in (RECALL, "map@r")},
+        )
+
+    sizes = [size(whole, None), *(size(*pair) for pair in zip(forms, rows, strict=True))]
+    queries = whole.protocol.queries
+    return EmbeddingSizes(level=level, queries=queries, sizes=sorted(sizes, key=lambda each: -each.bytes))
 
 
 def _retrieval(dataset: Dataset, level: str, distance: Metric, *, seed: int) -> Callable[[np.ndarray], Retrieval]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -18,6 +18,7 @@ from trivet.commands.shared_options import (
     TrustCode,
     exists,
 )
+from trivet.knn.kinds import Approximate, Stored
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,20 @@ class EvaluateOptions(ItemOptions):
         ),
     ] = None
     approximate: Annotated[
-        Literal["hnsw", "ivf", "ivf-pq"] | None,
+        Approximate | None,
         typer.Option(help="Rank with an approximate index; its recall is reported."),
     ] = None
+    quantize: Annotated[
+        str | None,
+        typer.Option(
+            help="Also evaluate the embeddings stored in fewer bits, and compare: float16, int8, binary, pq, with "
+            "commas."
+        ),
+    ] = None
+    rescore: Annotated[
+        bool,
+        typer.Option("--rescore", help="With --quantize, also where the embeddings themselves rank what codes find."),
+    ] = False
     seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds and samples.")] = 0
     report: Report = None
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None
@@ -105,3 +117,12 @@ class EvaluateOptions(ItemOptions):
         if not all(text.isdecimal() for text in numbers):
             raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {self.prefixes}.")
         return [*dict.fromkeys(map(int, numbers))]
+
+    @property
+    def forms(self) -> list[Stored]:
+        """The numbers and codes that the embeddings are to be stored in."""
+        known = get_args(Stored)
+        names = dict.fromkeys(text.strip() for text in (self.quantize or "").split(",") if text.strip())
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"--quantize must name {', '.join(known)}, with commas: got {unknown[0]}.")
+        return [name for name in known if name in names]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trivet.commands.evaluate.embedding_sizes import stored_sizes
 from trivet.commands.evaluate.plots import (
     PlotFigure,
     class_dots,
@@ -25,6 +26,7 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     Shares,
 )
+from trivet.commands.train.outcome import size_line
 from trivet.reports.items import is_number
 from trivet.reports.measures import (
     CLUSTERING,
@@ -111,9 +113,15 @@ class LevelView:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on the leading measures: against chance, and of the embeddings against each other."""
+        """Sentences on the form to store, on leading measures against chance, and on one embedding against another."""
+        rows = {name: [row for _, row in pairs] for name, pairs in self.differences.items()}
+        sizes = size_line(stored_sizes([shares.result for shares in self.shares], rows, self.level))
         against_chance = [sentence for name in self.leads for sentence in _sentences(self, name)]
-        return against_chance + [sentence for name in self.leads for sentence in _compared(self, name)]
+        return (
+            ([sizes] if sizes else [])
+            + against_chance
+            + [sentence for name in self.leads for sentence in _compared(self, name)]
+        )
 
     @property
     def extremes(self) -> ClassShares | None:

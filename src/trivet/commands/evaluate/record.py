@@ -97,7 +97,8 @@ class RejectionRecord(Record):
 class EvaluationRecord(Record):
     """Evaluation of one embedding; all by label level but the rejection.
 
-    `units` has "tag" for levels of tags, and for pairs "group".
+    `units` has "tag" for levels of tags, and for pairs "group". Where forms are compared in which embeddings are
+    stored, `form` is that of this one, and `bytes` are those of an item in memory.
     """
 
     warnings: list[str] = []
@@ -119,6 +120,8 @@ class EvaluationRecord(Record):
     rejection: RejectionRecord | None = None
     seconds: Number | None = None
     units: dict[str, str] = {}
+    form: str = ""
+    bytes: int | None = None
 
 
 class DifferenceRecord(Record):

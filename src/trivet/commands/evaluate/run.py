@@ -46,6 +46,7 @@ from trivet.commands.evaluate.sets import (
     sample_queries,
     self_rows,
     separate_scope,
+    stored_forms,
     unlike_forms,
 )
 from trivet.commands.printing import command_line
@@ -89,7 +90,8 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
     Args:
         rank, processes: of torchrun; a process of another rank than 0 only retrieves.
     """
-    paths, prefixes = request.embeddings or [], request.lengths
+    paths: list[Path] = request.embeddings or []
+    prefixes = request.lengths
     if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
     if not paths and prefixes:
@@ -103,7 +105,12 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
         read = [read_sets(path, request, reader) for path in paths]
         names = _distinct_names(paths, [sets.name for sets in read])
         read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
-    all_sets = [separate_scope(cut, request.out_of_scope) for sets in read for cut in cut_prefixes(sets, prefixes)]
+    all_sets = [
+        separate_scope(form, request.out_of_scope)
+        for sets, path in zip(read, paths or [Path(request.gallery or "")], strict=True)
+        for cut in cut_prefixes(sets, prefixes)
+        for form in stored_forms(cut, path, request)
+    ]
     for other in all_sets[1:]:
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
     measures = request.named_measures or list(ALL)
@@ -256,15 +263,16 @@ def _evaluate(
         distance=sets.distance,
         protocol=protocol,
         seed=seed,
+        form=sets.form,
+        bytes=sets.bytes,
     )
     options |= {"distance": sets.distance, "without_positive": request.without_positive, "seed": seed}
     approximated: dict[str, Retrieval] = {}
     exact = list(measures)
-    if request.approximate is not None:
+    approximate = sets.approximate or request.approximate
+    if approximate is not None:
         ranking = [name for name in _ranking(measures) if name not in FULL_RANKING]
-        done = retrieve_approximately(
-            queries.embeddings, relations, kind=request.approximate, measures=ranking, **options
-        )
+        done = retrieve_approximately(queries.embeddings, relations, kind=approximate, measures=ranking, **options)
         approximated, exact = done.levels, [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
         protocol.approximate = Approximation.model_validate(done.index, from_attributes=True)
         protocol.approximate.neighbours = done.listed
@@ -364,7 +372,8 @@ def _check_options(
         )
     if request.per_class is not None and rules and all(isinstance(rule, JudgedPairs) for rule in rules.values()):
         raise ValueError(f"--per-class is by class or tag: the pairs of {sets.name} have none; leave it out.")
-    for option, value in (("--sample", request.sample), ("--approximate", request.approximate)):
+    approximate = ("--approximate", request.approximate), ("--rescore", sets.approximate)
+    for option, value in (("--sample", request.sample), *approximate):
         if value and both_ways:
             raise ValueError(f"{option} is for items of one side: the pairs of {sets.name} have two; leave it out.")
 

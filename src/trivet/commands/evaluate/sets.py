@@ -15,10 +15,13 @@ from trivet.commands.inputs import run_distance
 from trivet.datasets.equal_items import COMPARED, KeyedItems, copies, equal_pairs, row_keys
 from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.splitting import TRAIN
+from trivet.distances import unit_rows
 from trivet.io.embedding_table import Vectors, class_numbers, counted_names
 from trivet.io.label_columns import alike_labels, like_names
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import listed
+from trivet.knn.codes import code_bytes, quantized
+from trivet.knn.kinds import Approximate
 from trivet.metrics.points import Metric
 from trivet.mining import Relation
 from trivet.runtime.text import counted
@@ -39,6 +42,8 @@ class QueriesAndGallery:
         rejected: queries out of scope.
         by_id: whether an id names one item in queries and gallery, as in one file and with --same-items; of two sets
             that may number their rows alike, the vector must agree as well.
+        approximate: the kind of index that ranks the gallery; None for comparison with every row.
+        form: in which the embeddings are stored, and the bytes of each, where forms are compared.
     """
 
     name: str
@@ -49,6 +54,9 @@ class QueriesAndGallery:
     junk: int | None = None
     rejected: Vectors | None = None
     by_id: bool = False
+    approximate: Approximate | None = None
+    form: str = ""
+    bytes: int | None = None
 
 
 def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
@@ -67,6 +75,45 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
         yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery)
     if not prefixes:
         yield sets
+
+
+def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
+    """The embeddings as they are, and in each of the forms that they are to be stored in, then with rescoring.
+
+    Ranges, means and groups are learned from the training embeddings of a run, else from what is retrieved from.
+
+    Raises:
+        ValueError: if a form is not known, or there are too few embeddings to learn it from.
+    """
+    if not request.forms:
+        yield sets
+        return
+    sides = [side.embeddings for side in (sets.queries, sets.gallery) if side is not None]
+    learned, width = sides[-1], sides[-1].shape[1]
+    yield replace(sets, form="float32", bytes=code_bytes("float32", width))
+    if (path / "embeddings" / f"{TRAIN}.parquet").is_file():
+        learned = read_vectors(path, split=TRAIN).embeddings[:, :width]
+    *sides, learned = (_as_compared(rows, sets.distance) for rows in (*sides, learned))
+    for form in request.forms:
+        each = code_bytes(form, width)
+        queries, *gallery = (quantized(rows, learned, form) for rows in sides)
+        yield replace(
+            sets,
+            name=f"{sets.name}, {form} ({counted(each, 'byte')} an item)",
+            queries=replace(sets.queries, embeddings=queries),
+            gallery=sets.gallery and replace(sets.gallery, embeddings=gallery[0]),
+            form=form,
+            bytes=each,
+        )
+        if request.rescore and form != "float16":
+            named = f"rescored {form}"
+            yield replace(sets, name=f"{sets.name}, {named}", approximate=form, form=named, bytes=each)
+
+
+def _as_compared(rows: np.ndarray, distance: Metric) -> np.ndarray:
+    """Rows in float32, for cosine of length 1, as an index holds them."""
+    rows = np.asarray(rows, np.float32)
+    return unit_rows(torch.from_numpy(rows)).numpy() if distance == "cosine" else rows
 
 
 def read_sets(path: Path, request: EvaluateOptions, read: EmbeddingReader) -> QueriesAndGallery:

@@ -36,6 +36,6 @@ def index(context: typer.Context, request: IndexOptions) -> int:
         )
     for note in made.notes:
         print_text(note)
-    if made.kind == "ivf-pq":
+    if "bytes" in made.parameters:
         echo(f"{made.bytes_per_item} bytes per item in memory, {4 * made.dimension} more on disk")
     return 0

@@ -11,7 +11,6 @@ import typer
 from trivet.commands.shared_options import (
     VECTOR_FILES,
     Distance,
-    IndexKind,
     IndexRecall,
     Json,
     SkipEmpty,
@@ -19,6 +18,7 @@ from trivet.commands.shared_options import (
     VectorOptions,
     exists,
 )
+from trivet.knn.kinds import IndexKind
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class IndexOptions(VectorOptions):
     kind: Annotated[
         IndexKind,
         typer.Option(
-            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. ivf-pq: short codes in memory, "
-            "the vectors on disk."
+            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. int8, binary, pq, ivf-pq: "
+            "short codes in memory, the vectors on disk."
         ),
     ] = "auto"
     recall: IndexRecall = None

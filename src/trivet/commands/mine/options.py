@@ -11,13 +11,13 @@ import typer
 from trivet.commands.shared_options import (
     VECTOR_FILES,
     Distance,
-    IndexKind,
     IndexRecall,
     Json,
     TagOptions,
     VectorOptions,
     exists,
 )
+from trivet.knn.kinds import IndexKind
 
 
 @dataclass(frozen=True)

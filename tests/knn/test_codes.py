@@ -1,4 +1,4 @@
-"""An index of short codes: its candidates are ranked by the rows themselves, and what it misses is measured."""
+"""An index of codes: its candidates are ranked by the rows themselves, and what it misses is measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from scipy.spatial.distance import cdist
 
 from trivet.knn import codes
 from trivet.knn import index as module
+from trivet.knn.codes import quantized
 from trivet.knn.index import Index, build_index
+from trivet.knn.kinds import Coded, Kind
 
 ROWS, WIDTH = 1500, 20
 
@@ -42,13 +44,21 @@ def exact(rows: np.ndarray, queries: np.ndarray, k: int, distance: str) -> tuple
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize(
+    ("kind", "size", "listed"), [("ivf-pq", 10, 8), ("pq", 10, 0), ("int8", 20, 0), ("binary", 3, 0)]
+)
 def test_what_it_finds_has_its_exact_distance_and_its_recall_is_what_it_misses(
-    distance: module.Metric, tmp_path: Path
+    kind: Coded, size: int, listed: int, distance: module.Metric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind in ("int8", "pq"):  # which would find all
+        monkeypatch.setattr(codes, "CANDIDATES", 1)
+        monkeypatch.setattr(codes, "MORE", 1)
+        monkeypatch.setattr(module, "SPARE", 0)
     rows, _ = clusters()
-    made = build_index(rows, distance=distance, kind="ivf-pq", recall=0.9, seed=3)
-    assert {name: made.info.parameters[name] for name in ("nlist", "bytes")} == {"nlist": 38, "bytes": 10}
-    assert made.bytes_per_item == 18
+    made = build_index(rows, distance=distance, kind=kind, recall=0.9, seed=3)
+    assert made.info.parameters.get("nlist") == (38 if listed else None)
+    assert made.info.parameters["bytes"] == size
+    assert made.bytes_per_item == size + listed
     made.save(tmp_path)
     index = Index.load(tmp_path)
     assert index.info == made.info
@@ -67,12 +77,28 @@ def test_what_it_finds_has_its_exact_distance_and_its_recall_is_what_it_misses(
     np.testing.assert_array_equal(made.search(queries, 7).indices, index.search(queries, 7).indices)
 
 
-@pytest.mark.parametrize("kind", ["ivf", "ivf-pq"])
-def test_the_same_seed_gives_the_same_index(kind: module.Kind) -> None:
+@pytest.mark.parametrize("kind", ["int8", "binary", "pq", "ivf-pq"])
+def test_a_row_beyond_all_is_found(kind: Coded) -> None:
+    """A row of zeros, equal rows, and one far from those that ranges were learned from."""
+    rows, _ = clusters()
+    rows[3:6] = rows[3]
+    rows[9] *= 1000
+    index = build_index(rows, distance="euclidean", kind=kind)
+    assert index.search_rows([9], 1).indices[0, 0] >= 0
+    assert index.search(rows[9:10], 1).indices.tolist() == [[9]]
+    assert index.search_rows([4], 2).indices.tolist() == [[3, 5]]
+
+
+@pytest.mark.parametrize("kind", ["ivf", "pq", "ivf-pq"])
+def test_the_same_seed_gives_the_same_index(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "pq":  # which would find all
+        monkeypatch.setattr(codes, "CANDIDATES", 1)
+        monkeypatch.setattr(codes, "MORE", 1)
+        monkeypatch.setattr(module, "SPARE", 0)
     rows, _ = clusters(1200)
     one, two, other = (build_index(rows, kind=kind, recall=0.97, seed=seed) for seed in (1, 1, 2))
     assert one.info == two.info
-    assert one.info.parameters["nlist"] == 1200 // 39  # below 4 sqrt(1200)
+    assert one.info.parameters.get("nlist", 1200 // 39) == 1200 // 39  # below 4 sqrt(1200)
     found = [index.search_rows(np.arange(100), 5).indices for index in (one, two)]
     np.testing.assert_array_equal(*found)
     assert one.info.tried != other.info.tried
@@ -123,18 +149,52 @@ def test_more_candidates_where_all_lists_are_not_enough(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("dimension", [1, 3, 17, 33, 257, 768])
 def test_every_dimension_has_a_code(dimension: int) -> None:
-    width, size = codes.coded_width(dimension), codes.code_bytes(dimension)
+    width, size = codes.coded_width("pq", dimension), codes.code_bytes("pq", dimension)
     assert dimension <= width < dimension + 8
     assert width % size == 0
     rows = np.ones((2, dimension + 1), np.float32)
-    assert codes.coded(rows, dimension).sum() == 2 * dimension
+    assert codes.coded(rows, "pq", dimension).sum() == 2 * dimension
 
 
-def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_stored_by_the_definitions_of_the_codes() -> None:
+    rows, _ = clusters(40)
+    rows[7, 3] = 99  # beyond the rows that are learned from
+    learned = clusters(300)[0]
+    for i, row in enumerate(rows.tolist()):
+        bits = [1 if number > sum(column) / 300 else -1 for number, column in zip(row, learned.T.tolist(), strict=True)]
+        assert quantized(rows, learned, "binary")[i].tolist() == bits
+    low, high = (np.quantile(learned, share, axis=0) for share in (0.005, 0.995))
+    stored = quantized(rows, learned, "int8")
+    inside = (rows >= low) & (rows <= high)
+    assert (np.abs(stored - rows)[inside] <= ((high - low) / 510)[np.nonzero(inside)[1]] * 1.001).all()
+    np.testing.assert_allclose(stored[~inside], np.clip(rows, low, high)[~inside], rtol=1e-5, atol=1e-6)
+    for column, values in enumerate(stored.T):  # at most 256 different ones
+        steps = (values - low[column]) / (high[column] - low[column]) * 255
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-3)
+    np.testing.assert_array_equal(quantized(rows, learned, "float16"), rows.astype(np.float16).astype(np.float32))
+    constant = np.ones((3, 4), np.float32)
+    np.testing.assert_allclose(quantized(constant, constant, "int8"), constant)
+
+
+def test_product_quantization_replaces_groups_by_what_was_learned() -> None:
+    rows, _ = clusters(1200)
+    stored = quantized(rows, rows, "pq")
+    for group in range(10):
+        pairs = np.unique(stored[:, 2 * group : 2 * group + 2], axis=0)
+        assert len(pairs) <= 256
+        far = cdist(rows[:, 2 * group : 2 * group + 2], pairs)
+        np.testing.assert_allclose(
+            np.linalg.norm((stored - rows)[:, 2 * group : 2 * group + 2], axis=1), far.min(axis=1), atol=1e-4
+        )
+    assert np.square(stored - rows).mean() < 0.05 * np.square(rows).mean()
+
+
+@pytest.mark.parametrize("kind", ["int8", "binary", "pq", "ivf-pq"])
+def test_errors_say_what_to_do(kind: Coded, tmp_path: Path) -> None:
     rows, _ = clusters(1200)
     whole = tmp_path / "whole"
     whole.mkdir()
-    build_index(rows, kind="ivf-pq").save(whole)
+    build_index(rows, kind=kind).save(whole)
     assert {item.name for item in whole.iterdir()} == {"index.faiss", "index.json", "vectors.npy"}
 
     def broken(name: str, data: bytes | None) -> str:
@@ -157,6 +217,9 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     broken("vectors.npy", b"no array")
     for place in range(0, len(stored), len(stored) // 40):
         broken("index.faiss", stored[:place])
+    broken("index.faiss", stored + b"more")
     assert "it begins with" in broken("index.faiss", b"IwFl" + stored[4:])
-    with pytest.raises(ValueError, match="an ivf-pq index needs at least 1000 rows"):
-        build_index(rows[:999], kind="ivf-pq")
+    if "pq" not in kind:
+        return
+    with pytest.raises(ValueError, match=f"codes of kind {kind} are learned from at least 1000 rows: got 999"):
+        build_index(rows[:999], kind=kind)
