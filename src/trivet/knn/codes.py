@@ -2,7 +2,7 @@
 
 - int8: each number in 255 steps between two of its quantiles among the rows that it was learned from.
 - binary: a bit of each number, whether it is above its mean.
-- pq (and ivf-pq, where the row is taken less the centre of its list): product quantization (Jegou, Douze, Schmid,
+- pq, and ivf-pq, where the row is taken less the centre of its list: product quantization (Jegou, Douze, Schmid,
   "Product quantization for nearest neighbor search", TPAMI 2011). A row is cut into groups of coordinates, and each is
   replaced by the nearest of 256 that were learned.
 """
@@ -80,26 +80,12 @@ def quantized(rows: npt.NDArray[np.float32], learned: npt.NDArray[np.float32], k
     if kind == "pq":
         check_rows(kind, len(learned))
         centre, width = learned.mean(axis=0), rows.shape[1]
-        quantizer = empty_codes(kind, width, seed=0)
-        quantizer.train(coded((learned - centre)[:LEARNED], kind, width))
-        quantizer = quantizer.pq
+        quantizer = load("faiss").ProductQuantizer(coded_width(kind, width), code_bytes(kind, width), BITS)
+        quantizer.cp.min_points_per_centroid = 1  # no warning
+        quantizer.train(coded(learned - centre, kind, width))
         decoded = quantizer.decode(quantizer.compute_codes(coded(rows - centre, kind, width)))
         return np.asarray(decoded[:, :width] + centre)
     return rows
-
-
-def empty_codes(kind: str, dimension: int, *, seed: int) -> Any:
-    """A faiss index of codes "int8", "binary" or "pq" without rows, which `coded` rows have yet to train."""
-    faiss = load("faiss")
-    if kind == "binary":
-        return faiss.IndexBinaryFlat(8 * code_bytes(kind, dimension))
-    if kind == "int8":
-        inner = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_8bit)
-        inner.sq.rangestat, inner.sq.rangestat_arg = faiss.ScalarQuantizer.RS_quantiles, CLIPPED
-        return inner
-    inner = faiss.IndexPQ(coded_width(kind, dimension), code_bytes(kind, dimension), BITS)
-    inner.pq.cp.seed, inner.pq.cp.min_points_per_centroid = seed, 1
-    return inner
 
 
 def candidates(k: int, each: int, first: int) -> int:

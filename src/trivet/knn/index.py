@@ -59,8 +59,8 @@ class IndexInfo(Record):
         distance: "euclidean", or "cosine" (1 - cosine similarity).
         dimension, items: d and N of the embeddings.
         kind: "exact" compares with every row; "hnsw" walks a graph of neighbours; "ivf" looks into the nearest lists;
-            "int8", "binary" and "pq" compare with the short code of every row, "ivf-pq" with those in the nearest
-            lists, and rank what they find by the rows themselves, which lie on disk.
+            "int8" and "binary" compare with the short code of every row, "ivf-pq" with those in the nearest lists, and
+            rank what they find by the rows themselves, which lie on disk.
         parameters: hnsw: M, efConstruction, efSearch; ivf: nlist, nprobe, training_rows; of codes bytes, of a code, and
             candidates, for each of up to 10 neighbours that are asked for; ivf-pq: all of these; exact: none.
         seed: of the training rows of lists and codes and of the rows that recall is measured on.
@@ -343,10 +343,10 @@ def build_index(
     random rows, the share of the 10 found that lie no farther than the 10th nearest, reaches `recall`, or every row is
     looked at.
 
-    Codes, on request only: int8 has a byte for each dimension, binary a bit, pq a byte for 4 dimensions (for 1 below
-    16, 2 below 32, 8 from 256 on); ivf-pq has lists as ivf, of the codes of pq. 20 candidates for each of 10
-    neighbours, doubled until recall is enough; of ivf-pq, where all lists are not enough. The rows themselves, float32,
-    stay in `embeddings`, or once saved in a file that is mapped.
+    Codes, on request only: int8 has a byte for each dimension, binary a bit; ivf-pq has lists as ivf, of codes of a
+    byte for 4 dimensions (for 1 below 16, 2 below 32, 8 from 256 on). 20 candidates for each of 10 neighbours, doubled
+    until recall is enough; of ivf-pq, where all lists are not enough. The rows themselves, float32, stay in
+    `embeddings`, or once saved in a file that is mapped.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 1, numpy (also memory-mapped) or torch; not normalized.
@@ -359,8 +359,8 @@ def build_index(
         about: kept with the index, JSON values.
 
     Raises:
-        ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if pq or ivf-pq
-            has fewer than 10,000 rows to learn codes from.
+        ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if ivf-pq has
+            fewer than 10,000 rows to learn codes from.
 
     Source:
         Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs" (ivf); Malkov, Yashunin, "Efficient and
@@ -446,9 +446,12 @@ def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:
         inner.cp.max_points_per_centroid = ROWS_PER_LIST
         inner.nprobe = min(NPROBE, lists)
         parameters = {"nlist": lists, "nprobe": inner.nprobe, "training_rows": learned, **parameters}
-    elif kind in codes.KINDS:
-        inner = codes.empty_codes(kind, points.dimension, seed=seed)
-        learned = 0 if inner.is_trained else min(codes.LEARNED, items)
+    elif kind == "binary":
+        inner = faiss.IndexBinaryFlat(8 * parameters["bytes"])
+    elif kind == "int8":
+        inner = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit)
+        inner.sq.rangestat, inner.sq.rangestat_arg = faiss.ScalarQuantizer.RS_quantiles, codes.CLIPPED
+        learned = min(codes.LEARNED, items)
     elif kind == "hnsw":
         inner = faiss.IndexHNSWFlat(width, LINKS)
         inner.hnsw.efConstruction, inner.hnsw.efSearch = EF_CONSTRUCTION, EF_SEARCH

@@ -40,7 +40,6 @@ def check_stored(path: Path, kind: str, items: int, width: int) -> None:
                 "ivf": stored.ivf,
                 "int8": stored.int8,
                 "binary": stored.binary,
-                "pq": stored.pq,
                 "ivf-pq": stored.ivf_pq,
             }
             check[kind]()
@@ -159,16 +158,6 @@ class _Stored:
         if (bits, bytes_, total, trained) != (8 * size, size, self.items, 1):
             raise ValueError(f"it holds {total} rows of {bits} bits")
         self.skip(1, self.items * size)
-
-    def pq(self) -> None:
-        self.header(b"IxPq", self.items)
-        width, size, bits = self.values("<QQQ")
-        if width != self.width or bits != 8 or size < 1 or width % size:
-            raise ValueError("its codes are broken")
-        self.skip(4, 256 * self.width)
-        self.skip(1, self.items * size)
-        if self.values("<iBi")[0] != 0:  # compared in full
-            raise ValueError("its codes are broken")
 
     def _lists(self, code: bytes) -> int:
         """The number of lists, after the header and the centres."""

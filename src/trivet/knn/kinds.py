@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-Code = Literal["int8", "binary", "pq"]
-Stored = Literal["float16", Code]
-Coded = Literal[Code, "ivf-pq"]
+Stored = Literal["float16", "int8", "binary", "pq"]
+Coded = Literal["int8", "binary", "ivf-pq"]
 Approximate = Literal["hnsw", "ivf", Coded]
 Kind = Literal["exact", Approximate]
 IndexKind = Literal["auto", Kind]

@@ -39,7 +39,9 @@ def test_fewer_numbers_and_fewer_bits_are_measured_by_their_definitions() -> Non
         (64, "binary", 8): np.where(means < ROWS, 1.0, -1.0),
         **{(width, "float32", 4 * width): ROWS @ directions[:width].T for width in (32, 16, 8)},
     }
-    measures = {(size.numbers, size.kind, size.bytes): (size.recall, size.map_at_r) for size in sizes().sizes}
+    forms = sizes().sizes
+    assert [size.bytes for size in forms] == sorted((size.bytes for size in forms), reverse=True)
+    measures = {(size.numbers, size.kind, size.bytes): (size.recall, size.map_at_r) for size in forms}
     for key, rows in wanted.items():
         assert measures.pop(key) == pytest.approx((*measured(rows).values(),), abs=0.006), key
     ((numbers, kind, _),) = measures  # the fewest good ones in int8

@@ -104,9 +104,9 @@ def stored_sizes(
 
     None where no forms were compared, or it was not measured, or those of several embeddings were.
     """
-    whole, *forms = records
+    complete, *forms = records
     rows = differences.get(RECALL, ())
-    if not whole.form or len(rows) != len(forms) or sum(record.form == whole.form for record in records) > 1:
+    if not complete.form or len(rows) != len(forms) or sum(record.form == complete.form for record in records) > 1:
         return None
 
     def size(record: EvaluationRecord, row: DifferenceRecord | None) -> EmbeddingSize:
@@ -121,8 +121,8 @@ def stored_sizes(
             **{name: finite(record.evaluation[level].get(name)) for name in (RECALL, "map@r")},
         )
 
-    sizes = [size(whole, None), *(size(*pair) for pair in zip(forms, rows, strict=True))]
-    queries = whole.protocol.queries
+    sizes = [size(complete, None), *(size(*pair) for pair in zip(forms, rows, strict=True))]
+    queries = complete.protocol.queries
     return EmbeddingSizes(level=level, queries=queries, sizes=sorted(sizes, key=lambda each: -each.bytes))
 
 

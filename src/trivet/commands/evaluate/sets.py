@@ -107,7 +107,8 @@ def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) 
         )
         if request.rescore and form != "float16":
             named = f"rescored {form}"
-            yield replace(sets, name=f"{sets.name}, {named}", approximate=form, form=named, bytes=each)
+            kind: Approximate = "ivf-pq" if form == "pq" else form
+            yield replace(sets, name=f"{sets.name}, {named}", approximate=kind, form=named, bytes=each)
 
 
 def _as_compared(rows: np.ndarray, distance: Metric) -> np.ndarray:

@@ -43,7 +43,7 @@ class IndexOptions(VectorOptions):
     kind: Annotated[
         IndexKind,
         typer.Option(
-            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. int8, binary, pq, ivf-pq: "
+            help="auto: exact up to 100,000 items, hnsw up to 1,000,000, ivf beyond. int8, binary, ivf-pq: "
             "short codes in memory, the vectors on disk."
         ),
     ] = "auto"
