@@ -18,7 +18,7 @@ import numpy as np
 
 from trivet.commands.train.candidates import Candidate, Proposer, settings_of
 from trivet.datasets import Splits
-from trivet.datasets.dataset import hold_out_fold
+from trivet.datasets.holdout import hold_out_fold
 from trivet.metrics import retrieve
 from trivet.training.components import begun, load_splits, trained_on
 from trivet.training.config import RunConfig, resolved

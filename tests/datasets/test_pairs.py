@@ -77,7 +77,7 @@ def test_both_directions_are_retrieved(table: Path) -> None:
 
 
 def test_a_fold_of_training_pairs_is_measured_in_both_directions(table: Path) -> None:
-    splits = loaded(table, folds=3, folds_of="items")
+    splits = loaded(table, folds=3)
     held = splits.evaluation["validation"]
     assert held.protocol is not None
     asked = [text.split()[0] for text in np.array(shows(held))[held.protocol.query].tolist()]
@@ -125,7 +125,7 @@ def test_a_collection_is_searched_whole(tmp_path: Path) -> None:
     ]
     (folder / "qrels" / "train.tsv").unlink()
     with pytest.raises(
-        ValueError, match=r'must be train and another to evaluate: .* has test; .*data\.split = "groups"'
+        ValueError, match=r'must be train and another to evaluate: .* has test; .*data\.split = "queries"'
     ):
         loaded(folder)
 
@@ -152,12 +152,6 @@ def test_scores_say_what_belongs_together(tmp_path: Path) -> None:
     assert len(positives(splits.train)) + len(positives(splits.evaluation["test"])) == 20
     with pytest.raises(ValueError, match=r"no score reaches data\.relevant = 5; lower it"):
         loaded(path, relevant=5)
-
-
-def test_pairs_that_hang_together_cannot_be_split(tmp_path: Path) -> None:
-    rows = [f"a{i},x{(i + j) % 20}" for i in range(20) for j in (0, 1)]
-    with pytest.raises(ValueError, match=r"of 20 contents of 'query' in .* 20 hang together, in 1 group; add a column"):
-        loaded(written(tmp_path / "t.csv", "\n".join(["query,answer", *rows])))
 
 
 def test_folds_leave_pairs_to_train_on(table: Path) -> None:

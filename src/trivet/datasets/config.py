@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -18,8 +19,8 @@ from trivet.datasets.dataset import (
     check_evaluable,
     check_trainable,
     choose_level,
-    hold_out_fold,
 )
+from trivet.datasets.holdout import HoldoutUnit, hold_out_fold, holdout_unit
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import NoiseConfig, superclass
 from trivet.io.image_file import Frame
@@ -76,7 +77,8 @@ class DataConfig(NamedConfig):
         jitter: brightness, contrast and saturation vary by a factor up to 1 + jitter, where light differs.
         erase: share of training images with a random rectangle of noise, where things are partly hidden.
         folds: parts of the training data, of which one is held out to choose and compare by; 0 for none.
-        folds_of: "classes" for parts that share none; "items" of every class where queries are of trained classes.
+        folds_of: "classes" for parts that share none, of pairs no group; "items" of every class, of pairs queries,
+            where those that are evaluated are of trained ones.
         fold: which fold is held out, from 0, to repeat a run on others.
         noise: artificial label noise; a separate section, [data.noise].
         decisions: a csv file of trivet audit with labels to change or items to drop, as trivet train --labels sets it.
@@ -88,7 +90,7 @@ class DataConfig(NamedConfig):
     jitter: float = Field(0.0, ge=0, lt=1)
     erase: float = Field(0.0, ge=0, le=1)
     folds: int | None = Field(None, ge=0, le=10_000)
-    folds_of: Literal["classes", "items"] = "classes"
+    folds_of: HoldoutUnit = "classes"
     fold: int = Field(0, ge=0)
     noise: NoiseConfig | None = None
     decisions: Path | None = None
@@ -209,10 +211,14 @@ def with_validation_fold(splits: Splits, config: DataConfig) -> Splits:
     Raises:
         ValueError: if they cannot be trained on or evaluated.
     """
+    of: HoldoutUnit = config.folds_of
     if config.folds:
-        splits = hold_out_fold(splits, config.folds, config.fold, config.folds_of)
+        of = holdout_unit(splits.train, splits.level, of)
+        if of != config.folds_of and splits.level in splits.train.numbers:
+            note = "Pairs connect most of the training queries, so the folds are of queries, not of groups."
+            splits = replace(splits, warnings=(*splits.warnings, note))
+        splits = hold_out_fold(splits, config.folds, config.fold, of)
     check_trainable(splits.train, splits.level)
     check_evaluable(splits.evaluation)
-    of_items = config.folds_of == "items" or splits.train.has_tags(splits.level)
-    check_disjoint(splits, ("unseen",) if of_items else DISJOINT)
+    check_disjoint(splits, ("unseen",) if of == "items" else DISJOINT)
     return splits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -16,15 +16,10 @@ from trivet.datasets.preview import Preview
 from trivet.io.parquet_files import level_line
 from trivet.io.query_gallery import QueryGallery, RetrievalArguments
 from trivet.io.tag_cells import PAIRS, TagMatch
-from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.mining import Relation
 from trivet.runtime.arrays import Integers
-from trivet.runtime.text import counted
 
 DISJOINT = ("unseen", "validation")  # evaluation splits whose classes are not trained on
-LEAST = 4  # items of a class, of which some are held out
-LEAST_CLASSES = 4  # of which some are held out: two to train on, and two to tell apart
-FOLDS = 4  # as many as are suggested
 
 
 class Inputs(Protocol):
@@ -255,10 +250,9 @@ def check_classes(train: Dataset, level: str, setting: str) -> None:
 
 
 def check_trainable(train: Dataset, level: str) -> None:
-    """Raise ValueError unless the training items hold two classes or more."""
-    there = np.unique(train.labels[level])
-    if len(there) < 2:
-        only = [train.names[level][i] for i in there]
+    """Raise ValueError unless the training items hold two classes or more, or contents of pairs."""
+    if len(np.unique(train.items_of(level))) < 2:
+        only = [train.names[level][i] for i in np.unique(train.labels[level])]
         raise ValueError(
             f"training needs at least two classes, so that there is a negative: got {only} at level {level!r}; add a "
             "class, or train on a finer level."
@@ -317,80 +311,3 @@ def check_disjoint(splits: Splits, disjoint: Collection[str] = DISJOINT) -> None
                 f"no class of {split!r} may be trained on: {count} are, at level {level!r}; name the split "
                 '"seen" or "mixed", or leave these classes out.'
             )
-
-
-def holds_items_out(splits: Splits) -> bool:
-    """True if a step is best chosen by items held out of each class: if most that are evaluated are of trained classes.
-
-    Where no class has four items, none can be held out. Items with tags have no classes to hold out, and pairs are held
-    out in whole groups.
-    """
-    level, train = splits.level, splits.train
-    if level in train.relations:
-        return train.has_tags(level)
-    if np.bincount(train.labels[level]).max() < LEAST:
-        return False
-    trained = {train.names[level][label] for label in np.unique(train.labels[level])}
-    known = [
-        np.array([name in trained for name in items.names[level]])[items.labels[level]]
-        for split, items in splits.evaluation.items()
-        if split != "validation"
-    ]
-    return bool(known) and bool(np.concatenate(known).mean() > 0.5)
-
-
-def suggested_folds(classes: int) -> int:
-    """The number of class-disjoint folds to suggest for so many training classes: each has two; below 2 for none."""
-    return min(FOLDS, classes // 2)
-
-
-def folds_advice(splits: Splits) -> str:
-    """The end of a sentence of advice, to hold classes out; empty where there are too few."""
-    folds = suggested_folds(len(np.unique(splits.train.labels[splits.level])))
-    return f", or set data.folds = {folds}, which holds out a part of the training classes" if folds > 1 else ""
-
-
-def hold_out_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"] = "classes") -> Splits:
-    """With one of the folds of the training items as the main evaluation split, "validation".
-
-    Args:
-        of: the folds share no class, or have items of each class that has four or more. Of a level of tags they have
-            random items, of one of pairs they share no group.
-
-    Raises:
-        ValueError: if there are fewer than two classes for each fold, or no class of four items.
-
-    Source:
-        Of classes: Musgrave, Belongie, Lim, "A Metric Learning Reality Check", ECCV 2020, section 3.3.
-    """
-    labels = splits.train.labels[splits.level]
-    if splits.train.has_tags(splits.level):
-        labels, of = np.zeros_like(labels), "items"
-    elif splits.level in splits.train.numbers:
-        of = "classes"
-    if of == "items":
-        number = stratified_folds(labels, folds, np.random.default_rng(0))
-        holdout = np.flatnonzero((number == fold) & (np.bincount(labels)[labels] >= LEAST))
-        if len(holdout) < 2:
-            raise ValueError(
-                f"data.folds of items need training classes of at least {LEAST}, so that two are left to train on: "
-                f'there are none at level {splits.level!r}; set data.folds_of = "classes", or data.folds = 0.'
-            )
-    else:
-        classes = len(np.unique(labels))
-        if 2 * folds > classes:
-            most = f"at most {classes // 2} folds" if classes >= LEAST_CLASSES else "none"
-            raise ValueError(
-                "data.folds must be at most half the number of training classes, as two are held out to tell apart: "
-                f"got {folds} for {counted(classes, 'class')} at level {splits.level!r}; use {most}, or train on a "
-                "finer level."
-            )
-        holdout = class_folds(labels, folds)[fold]
-    rest = np.setdiff1d(np.arange(len(splits.train)), holdout)
-    noise = splits.noise and replace(splits.noise, true_labels=splits.noise.true_labels[rest])
-    return replace(
-        splits,
-        noise=noise,
-        train=splits.train.subset(rest),
-        evaluation={"validation": splits.train.subset(holdout), **splits.evaluation},
-    )

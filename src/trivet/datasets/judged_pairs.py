@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,36 @@ from torch import Tensor
 from trivet.io.tag_cells import JOINED
 from trivet.mining.pairs import Pairs
 from trivet.mining.relations import signature_of
-from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.arrays import Booleans, Floats, Integers
 
 SIDES = ("left", "right")
+LARGEST = 0.5  # of the left side: a group that has more of it cannot be held out
+LEAST = 2  # contents of the left side, or groups, that are trained on, and that are evaluated
+
+
+class DividedPairs(NamedTuple):
+    """Numbers of contents on both sides of a hold-out; see `JudgedPairs.without`.
+
+    Attributes:
+        trained: those that are trained on.
+        queries: left contents that are held out.
+        answers: right contents that belong to these.
+        others: right contents in no pair, which can be retrieved.
+        shared: those of `answers` that are trained on, too, or equal what is.
+        unused: how many pairs are in neither part, as their right content equals a held-out one.
+    """
+
+    trained: Integers
+    queries: Integers
+    answers: Integers
+    others: Integers
+    shared: Integers
+    unused: int
+
+    @property
+    def evaluated(self) -> Integers:
+        """All that is evaluated, in order."""
+        return np.sort(np.concatenate([self.queries, self.answers, self.others]))
 
 
 class JudgedPairs(Pairs):
@@ -52,6 +80,57 @@ class JudgedPairs(Pairs):
             self._equal, self._groups = _symmetric(equal, count), None
         self.signature ^= signature_of(numbers, grades)
 
+    def paired_left(self, present: Integers) -> Integers:
+        """The left contents, of those present, that belong to a right one which is present."""
+        return np.unique(self._among(self.pairs, present)[:, 0])
+
+    def without(self, queries: Integers, present: Integers) -> DividedPairs:
+        """Divide contents so that nothing of some left ones is trained on: neither these nor equal right ones.
+
+        What belongs to them is not trained on either, unless it belongs to others as well. A right content in no pair
+        is trained on where it is a negative of what is trained on, else it can be retrieved.
+
+        Args:
+            queries: numbers of left contents, which are held out.
+            present: `(N,)` numbers of all contents to divide.
+        """
+        pairs, negatives = self._among(self.pairs, present), self._among(self.negatives, present)
+        holdout = self._mask(queries)
+        gone = holdout | self._copies(holdout)
+        evaluated = holdout[pairs[:, 0]]
+        answers = self._mask(pairs[evaluated, 1])
+        rest = pairs[~gone[pairs].any(axis=1)]
+        trained = self._mask(rest)
+        shared = answers & (trained | self._copies(trained))
+        trained |= self._mask(negatives[trained[negatives[:, 0]], 1]) & ~answers & ~gone
+        others = self._mask(present) & ~self._mask(pairs) & ~trained & ~self._copies(trained)
+        others[: self.first_of_right] = False
+        return DividedPairs(
+            np.flatnonzero(trained),
+            np.unique(pairs[evaluated, 0]),
+            np.flatnonzero(answers),
+            np.flatnonzero(others),
+            np.flatnonzero(shared),
+            unused=len(pairs) - len(rest) - int(evaluated.sum()),
+        )
+
+    def _mask(self, numbers: Integers) -> Booleans:
+        """Mask `(left + right,)` of some contents."""
+        mask = np.zeros(len(self.groups), bool)
+        mask[numbers] = True
+        return mask
+
+    def _among(self, listed: Integers, present: Integers) -> Integers:
+        """The listed pairs `(P, 2)` whose ends are both present."""
+        return listed[self._mask(present)[listed].all(axis=1)]
+
+    def _copies(self, mask: Booleans) -> Booleans:
+        """Mask of the contents that equal one of some on the other side."""
+        if self._equal is None:
+            return np.zeros_like(mask)
+        copies: Booleans = self._equal @ mask.astype(np.int64) > 0
+        return copies
+
     def compared(self, anchors: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         positive, neutral = super().compared(anchors, others)
         return positive, neutral if self._equal is None else neutral | (_rows(self._equal, anchors, others) > 0)
@@ -73,6 +152,12 @@ class JudgedPairs(Pairs):
     def relevance(self, anchors: Tensor, others: Tensor) -> Tensor:
         """The grades `(B, M)` float64 of the pairs that belong together, 0 of others; 1 where all are alike."""
         return super().relevance(anchors, others) if self._grades is None else _rows(self._grades, anchors, others)
+
+
+def hang_together(groups: Integers) -> bool:
+    """True if left contents cannot be divided by their groups `(L,)`: they have too few, or one has most of them."""
+    sizes = np.unique(groups, return_counts=True)[1]
+    return len(sizes) < 2 * LEAST or bool(sizes.max() > LARGEST * sizes.sum())
 
 
 def pair_cells(relation: JudgedPairs, items: Integers) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from trivet.datasets.dataset import Dataset, Inputs, Splits
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.inputs import ArrayInputs, FileInputs
 from trivet.datasets.judged_pairs import JudgedPairs, pair_cells
+from trivet.datasets.pair_splits import drawn_subsets, listed_subsets
 from trivet.datasets.sides import SidedInputs
 from trivet.datasets.splitting import TRAIN
 from trivet.datasets.table import are_image_paths, path_inside
@@ -40,13 +41,10 @@ from trivet.io.vector_choice import VectorChoice
 from trivet.models import Tokenize
 from trivet.models.towers import SIDES
 from trivet.runtime.arrays import Integers
-from trivet.runtime.text import counted
 
 LEVEL = "pair"
 MEMORY_GB = 4  # of decoded images, beyond which files are read again
 REVERSED = "-reversed"  # ends the name of an evaluation split whose queries are the right side
-LARGEST = 0.5  # of the left side: a group that has more of it cannot be held out
-LEAST = 2  # contents of the left side that are trained on, and that are evaluated
 
 
 class PairsConfig(DataConfig):
@@ -58,9 +56,10 @@ class PairsConfig(DataConfig):
         negatives: columns of hard negatives of the left side; by default negative, negative_1, ...
         score: the column that says how much a pair belongs together; by default score, similarity, label, ...
         relevant: the least score of a pair that belongs together; 1 where scores are whole numbers.
-        split: "auto" follows the column split, else "groups": pairs that share no content are held out.
-        holdout: share of the left side that is held out in groups.
-        seed: decides which groups are.
+        split: "auto" follows the column split, else "groups": pairs that share no content are held out, or where most
+            hang together "queries": contents of the left side, with what belongs to no other.
+        holdout: share of the left side that is held out.
+        seed: decides which groups or queries are.
         left_vectors, right_vectors: files of vectors made elsewhere, by the ids that the columns of both sides hold, as
             trivet embed writes them; for images and texts, say, by two encoders.
         images: the side whose column holds images or their paths, left, right or both; the other holds texts.
@@ -80,7 +79,7 @@ class PairsConfig(DataConfig):
     negatives: tuple[str, ...] | None = None
     score: str | None = None
     relevant: float | None = Field(None, gt=0)
-    split: Literal["auto", "groups"] = "auto"
+    split: Literal["auto", "groups", "queries"] = "auto"
     holdout: float = Field(0.2, gt=0, lt=1)
     seed: int = Field(0, ge=0)
     left_vectors: Path | None = None
@@ -418,10 +417,10 @@ def unencoded(config: PairsConfig) -> tuple[Splits, list[str]]:
     relation = judged_pairs(table, config)
     items = _all_items(table, texts, relation, config)
     notes = list(table.notes)
-    if table.splits is None or config.split == "groups":
-        subsets = _group_subsets(relation, table, config)
+    if table.splits is None or config.split != "auto":
+        subsets = drawn_subsets(relation, table, notes, split=config.split, holdout=config.holdout, seed=config.seed)
     else:
-        subsets = _listed_subsets(relation, table, notes)
+        subsets = listed_subsets(relation, table, notes)
     left, trained = relation.first_of_right, subsets.pop(TRAIN)
     linked = np.isin(trained, relation.pairs)
     every, nothing = np.ones(len(trained), bool), np.zeros(len(trained), bool)
@@ -551,69 +550,6 @@ def _least_relevant(table: PairTable, relevant: float | None) -> float:
             f"--set data.relevant={least:g}, or beside vectors and encoders --relevant {least:g}."
         )
     return 1.0
-
-
-def _listed_subsets(relation: JudgedPairs, table: PairTable, notes: list[str]) -> dict[str, Integers]:
-    """The numbers of the contents of each split of the file, "train" first."""
-    assert table.splits is not None
-    left = len(table.left.contents)
-    judged = table.pairs + np.array([0, left])
-    names = sorted(set(table.splits.tolist()), key=lambda name: (name != TRAIN, name == "val", name != "test", name))
-    if names[0] != TRAIN or len(names) < 2:
-        raise ValueError(
-            f"the splits must be train and another to evaluate: {table.path} has {', '.join(names)}; add the other, or "
-            'hold groups of pairs out with data.split = "groups".'
-        )
-    positive = {tuple(pair) for pair in relation.pairs.tolist()}
-    belongs = np.array([tuple(pair) in positive for pair in judged.tolist()])
-    unused = np.setdiff1d(np.arange(left, len(relation.groups)), judged[:, 1])
-    subsets = dict[str, Integers]()
-    trained = np.unique(judged[table.splits == TRAIN])
-    for name in names:
-        of_split = table.splits == name
-        if name == TRAIN:
-            subsets[name] = np.unique(judged[of_split])
-            continue
-        queries = np.unique(judged[of_split & belongs, 0])
-        if both := np.intersect1d(queries, trained).tolist():
-            raise ValueError(
-                f"no {table.left.name} may be both trained on and evaluated: {len(both)} of {name!r} are, first "
-                f"{table.left.contents[both[0]][:60]!r}; put all rows of each into one split, or set "
-                'data.split = "groups".'
-            )
-        gallery = np.arange(left, len(relation.groups)) if table.collection else np.unique(judged[of_split, 1])
-        gallery = np.union1d(gallery, unused)
-        known = len(np.intersect1d(np.unique(judged[of_split & belongs, 1]), trained))
-        if known:
-            notes.append(
-                f"{counted(known, table.right.name)} of pairs of {name!r} are trained on, too: a network may know them."
-            )
-        subsets[name] = np.concatenate([queries, gallery])
-    return subsets
-
-
-def _group_subsets(relation: JudgedPairs, table: PairTable, config: PairsConfig) -> dict[str, Integers]:
-    """Training contents, and those of groups that share none with them; what is in no pair can be retrieved as well."""
-    left = len(table.left.contents)
-    groups = relation.groups
-    sizes = np.bincount(groups[:left], minlength=int(groups.max()) + 1)
-    paired = np.flatnonzero(sizes)
-    if sizes.max() > LARGEST * left or len(paired) < 2 * LEAST:
-        raise ValueError(
-            f"pairs must fall into groups that share no content, of which some are held out: of {left} contents of "
-            f"{table.left.name!r} in {table.path} {sizes.max()} hang together, in {counted(len(paired), 'group')}; add "
-            "a column split that says train or test of each row."
-        )
-    order = np.random.default_rng(config.seed).permutation(paired)
-    count = int(np.searchsorted(np.cumsum(sizes[order]), config.holdout * left)) + 1
-    evaluated = np.isin(groups, order[: min(max(count, LEAST), len(order) - LEAST)])
-    linked = np.zeros(len(groups), bool)
-    linked[relation.pairs.ravel()] = True
-    refused = relation.negatives[~evaluated[relation.negatives[:, 0]], 1]  # negatives of training contents
-    trained = ~evaluated & linked
-    trained[refused[~evaluated[refused]]] = True
-    searched = (evaluated | (~trained & ~linked)) & (linked | (np.arange(len(groups)) >= left))
-    return {TRAIN: np.flatnonzero(trained), "test": np.flatnonzero(searched)}
 
 
 ENTRY = DatasetEntry(

@@ -15,9 +15,10 @@ from torch import nn
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.datasets import Dataset, Inputs, Splits, augmentation, load
-from trivet.datasets.dataset import check_classes, folds_advice, holds_items_out
+from trivet.datasets.dataset import check_classes
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.features import FeatureInputs
+from trivet.datasets.holdout import folds_advice, holdout_unit, holds_items_out
 from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.sides import positions_of_sides, sides_of
 from trivet.distances import unit_rows
@@ -31,6 +32,7 @@ from trivet.runtime.arrays import Integers
 from trivet.runtime.cache import cache_limit
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import report
+from trivet.runtime.text import noun
 from trivet.samplers import BatchPlan, PKBatches, RelationBatches, ShuffledBatches, SubsetBatches
 from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import make_selection, monitored_split, selection_split
@@ -83,10 +85,11 @@ def load_splits(
             f"choosing.{setting} needs items to choose by beside those that are evaluated: there is only {available}; "
             f"set {remedy}{folds_advice(splits)}."
         )
-    in_classes = not splits.train.has_tags(splits.level)
-    if config.data.folds and "folds_of" not in config.data.model_fields_set and in_classes and holds_items_out(splits):
+    of_classes = holdout_unit(splits.train, splits.level) == "classes"
+    if config.data.folds and "folds_of" not in config.data.model_fields_set and of_classes and holds_items_out(splits):
+        units = noun(2, splits.train.unit(splits.level))
         note = (
-            "The step is chosen by classes that are held out, but most of what is evaluated is of classes that are "
+            f"The step is chosen by {units} that are held out, but most of what is evaluated is of {units} that are "
             'trained on: data.folds_of = "items" chooses by items of these.'
         )
         splits = replace(splits, warnings=(*splits.warnings, note))

@@ -101,6 +101,11 @@ def test_the_settings_of_pairs(run_command: Call, table: Path, tmp_path: Path) -
     assert code == 0
     assert "pair: 98 groups of 2 items." in output
     assert 'split = "groups"' in settings.read_text()
+    joined = table.with_name("joined.csv")
+    rows = table.read_text().splitlines()
+    joined.write_text("\n".join([*rows, *(f"{row.split(',')[0]},all" for row in rows[1:])]))
+    assert run_command("init", joined, "--pairs", "-o", tmp_path / "joined.toml")[0] == 0
+    assert 'split = "queries"' in (tmp_path / "joined.toml").read_text()
     assert run_command("init", table, "--left", "answer", "--right", "question", "-o", settings, "--force")[0] == 0
     assert 'left = "answer"' in settings.read_text()
 

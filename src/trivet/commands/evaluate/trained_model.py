@@ -255,7 +255,7 @@ def measure_split(
     sample = map_sample(subset, config.map_points, seed=seed)
     record.maps[name] = dataset_items(subset).plane_map(points, sample, seed=seed)
     record.scatter[name] = triplet_scatter(points, subset, seed=seed)
-    counts = {key: len(dataset.classes(key)) for key in dataset.labels}
+    counts = {key: len(dataset.classes(key)) for key in dataset.labels if key not in dataset.numbers}
     retrieved_from = len(dataset) - 1 if dataset.protocol is None else len(dataset.protocol.retrieved)
     lines = void(counts, retrieved_from, config.measures)
     for key, result in by_level.items() if dataset.protocol is not None else ():

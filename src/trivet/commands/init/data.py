@@ -20,6 +20,7 @@ from trivet.datasets.equal_items import content_keys, copies
 from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
+from trivet.datasets.judged_pairs import hang_together
 from trivet.datasets.pairs import LEVEL as PAIR
 from trivet.datasets.pairs import PairsConfig, images_of, judged_pairs, read_pair_table, sides_of_images
 from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
@@ -361,9 +362,12 @@ def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) 
     config = PairsConfig.parse(data, source=str(path))
     assert isinstance(config, PairsConfig)
     table = read_pair_table(config)
-    groups = judged_pairs(table, config).groups
+    relation = judged_pairs(table, config)
+    groups = relation.groups
     divided = table.splits is not None and "train" in (names := set(table.splits.tolist())) and len(names) > 1
     guessed = "" if is_beir(path) else f"Each {table.left.name} belongs to its {table.right.name}."
+    if not divided:
+        data["split"] = "queries" if hang_together(groups[relation.paired_left(np.arange(len(groups)))]) else "groups"
     sides = table.left, table.right
     of_images, images = sides_of_images(table), None
     if any(of_images) and config.left_vectors is None:

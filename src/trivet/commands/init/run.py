@@ -230,6 +230,8 @@ def _split(detected: DetectedData, sizes: np.ndarray) -> tuple[str, str]:
     if detected.divided:
         where = "the folders train/, test/ and val/ say" if detected.kind == "folder" else "a column says"
         return "auto", f"{where} what is trained on"
+    if detected.kind == "pairs" and detected.data["split"] == "queries":
+        return "queries", "most hang together, so that single ones are held out, with what belongs to no other"
     if detected.kind == "pairs":
         return "groups", "pairs that share no content with those that are trained on are evaluated"
     if detected.main in detected.tags:

@@ -36,7 +36,7 @@ from trivet.commands.train.run import resume, train
 from trivet.config.base import flat
 from trivet.config.plugins import settings_of
 from trivet.datasets import Splits
-from trivet.datasets.dataset import folds_advice
+from trivet.datasets.holdout import folds_advice
 from trivet.io.atomic_files import InUseError, locked_folder, write_atomic
 from trivet.reports.run_record import RunRecord, SelectionCheck
 from trivet.runtime.progress import reporter, show_progress

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from trivet.commands.train.run import train
 from trivet.commands.train.sided_candidates import make_proposer
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
-from trivet.datasets.dataset import LEAST_CLASSES, hold_out_fold, holds_items_out
 from trivet.datasets.equal_items import distinct_texts, with_positive
+from trivet.datasets.holdout import LEAST_CLASSES, HoldoutUnit, hold_out_fold, holdout_unit, holds_items_out, num_units
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder
@@ -165,7 +165,7 @@ class Folds(NamedTuple):
 
     total: int
     used: int
-    of: Literal["classes", "items"]
+    of: HoldoutUnit
 
 
 class Ladder:
@@ -233,7 +233,7 @@ class Ladder:
         for best in [each for each in self._ranked()[:1] if each.pretrained or self._proposer.kind == "vectors"]:
             config = resolved(settings_of(best))
             splits = self.load(config)
-            if splits.train.has_tags(splits.level):
+            if splits.level in splits.train.relations:  # nor do they of pairs, whose losses name no class
                 return
             rows = class_sample(splits.train.labels[splits.level], config.evaluation.sample, least=MODE_ITEMS, seed=0)
             network, splits = begun(config, replace(splits, train=splits.train.subset(rows), evaluation={}))
@@ -411,7 +411,8 @@ class Ladder:
         self.record.confirmed = _compared(encoder, halves[0], halves[1], self._num_classes(halves[0]))
         result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
-        if self._folds.of == "items" and result.trained and not self._tags:
+        train, level = self._proposer.train, self._proposer.level
+        if self._folds.of == "items" and result.trained and holdout_unit(train, level) == "classes":
             scores = [*map(self._new_class_scores, (result, encoder))]
             self.record.new_classes = _compared(encoder, scores[0], scores[1], self._num_classes(scores[0]))
         return result
@@ -421,8 +422,9 @@ class Ladder:
         return self._proposer.train.has_tags(self._proposer.level)
 
     def _num_classes(self, scores: Scores) -> int | None:
-        """The number of classes of some items; None where they have tags."""
-        return None if self._tags else len(np.unique(scores.classes))
+        """The number of classes of some items; None where they have tags, or each is of its own."""
+        classes = len(np.unique(scores.classes))
+        return None if self._tags or classes == len(scores.classes) else classes
 
     def _new_class_scores(self, candidate: Candidate) -> Scores:
         """The scores of half of the classes, by a network that was trained on the others."""
@@ -462,14 +464,15 @@ class Ladder:
 def validation_folds(splits: Splits) -> Folds | None:
     """Folds by which candidates are compared; None where there are too few classes.
 
-    Where most queries are of trained classes, a fifth of the items of each class is held out; else an eighth of 192
+    Where most queries are of trained classes, a fifth of the items of each class is held out, of pairs a fifth of the
+    queries; else an eighth of 192
     classes or more, 24 of fewer, and of fewer than 48 each half in turn.
     """
     if selection_split(splits) is not None:
         return Folds(1, 1, "classes")
     if holds_items_out(splits):
         return Folds(ITEM_FOLDS, 1, "items")
-    classes = _classes(splits)
+    classes = num_units(splits.train, splits.level)
     if classes < LEAST_CLASSES:
         return None
     if classes < 2 * ENOUGH:
@@ -477,7 +480,7 @@ def validation_folds(splits: Splits) -> Folds | None:
     return Folds(min(MOST_FOLDS, classes // ENOUGH), 1, "classes")
 
 
-def _without_fold(splits: Splits, folds: int, fold: int, of: Literal["classes", "items"]) -> Splits:
+def _without_fold(splits: Splits, folds: int, fold: int, of: HoldoutUnit) -> Splits:
     """The data without a fold of the training items, which alone is evaluated."""
     divided = hold_out_fold(splits, folds, fold, of)
     return replace(divided, evaluation={VALIDATION: divided.evaluation[VALIDATION]})

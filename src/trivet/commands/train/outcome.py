@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words
-from trivet.datasets.dataset import suggested_folds
+from trivet.datasets.holdout import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of, undecided
@@ -215,7 +215,8 @@ def _case(record: RunRecord, split: str, level: str) -> str:
     unit = noun(2, record.data.unit(level))
     if not trained:
         return f"new {unit}"
-    return f"known {unit}" if trained == classes else f"{unit} of which {trained} of {classes} are known"
+    known = f"known {unit}" if trained == classes else f"{unit} of which {trained} of {classes} are known"
+    return f"new queries of {known}" if record.data.unit(level) == "group" else known
 
 
 def _scores(item: Compared) -> tuple[float | None, float | None]:
@@ -304,7 +305,8 @@ def choice_line(record: RunRecord, *, run: Path | None = None) -> str | None:
             f" The best is that of step {number(best.step)}: {_share(best.value)}, {before}; it lies in model-best/."
         )
     if record.settings.get("data", {}).get("folds_of") == "items" and record.data.unit(record.level) != "tag":
-        text += " Queries are of classes that are trained on; how it does on new ones was not measured"
+        units = noun(2, record.data.unit(record.level))
+        text += f" Queries are of {units} that are trained on; how it does on new ones was not measured"
         text += f"{_measuring_new_classes(record, choice, run or Path(record.run or 'RUN'))}."
     if choice.ended is not None:
         checks = counted(choice.patience or 0, "look")
@@ -315,7 +317,7 @@ def choice_line(record: RunRecord, *, run: Path | None = None) -> str | None:
 def _measuring_new_classes(record: RunRecord, choice: Choice, run: Path) -> str:
     """The command that trains again with classes held out in place of items; empty where they are too few."""
     data, batch = record.settings.get("data", {}), record.settings.get("batch", {})
-    classes = choice.classes or 0
+    classes = choice.classes or 0 if record.data.unit(record.level) == "class" else 0
     folds = min(data.get("folds", 0), classes // 2)
     if folds < 2:
         return ""
@@ -397,9 +399,10 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
             advice.append("compare other encoders, which trivet encoders lists")
         if (other := undecided(ladder)) is not None:
             settings, output = candidate_file(run, other.name, "toml"), f"{run}-2"
+            units = noun(2, ladder.unit) if ladder.folds_of == "classes" else ladder.folds_of
             advice.append(
                 f"try {other.name} all the same, {points(other.difference)} points of MAP@R on held-out "
-                f"{ladder.folds_of} ({points(other.low)} to {points(other.high)}): "
+                f"{units} ({points(other.low)} to {points(other.high)}): "
                 f"trivet train {typed(settings)} -o {typed(output)}"
             )
     elif OPEN in lines[0][1]:
