@@ -18,7 +18,7 @@ LAYERS: list[dict[str, float]] = [
     {"config": 1.3, "distances": 5.5},
     {"io": 1.3, "mining": 6.2},
     {"reports": 0.2, "models": 2.3, "metrics": 5, "losses": 8.3},
-    {"label_noise": 4.1, "collapse": 5.9, "knn": 7.6, "samplers": 9.4},
+    {"drift": 2.6, "label_noise": 4.1, "collapse": 5.9, "knn": 7.6, "samplers": 9.4},
     {"datasets": 3.6, "integrations": 8.9},
     {"training": 3.4},
     {"commands": 5.2},

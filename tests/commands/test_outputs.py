@@ -33,6 +33,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "audit --output": ("e.npz --apply d.csv", "e.npz"),
     "forecast": ("s.toml", "s.toml"),
     "leaks": ("e.npz", "e.npz"),
+    "drift": ("e.npz e.npz", "e.npz"),
     "init": ("e.npz", "e.npz"),
     "embed": ("run digits", "run"),
     "search": ("found q", "found"),
@@ -58,6 +59,7 @@ OWN = {  # how a file begins that the option wrote before
     "audit --decisions": b"id,decision,label\n",
     "forecast --report": page_start("forecast"),
     "leaks --report": page_start("leaks"),
+    "drift --report": page_start("drift"),
     "search --sheet": page_start("sheet"),
     "init --output": INIT_START.encode(),
 }

@@ -64,15 +64,19 @@ class EmbeddingReader:
             return False
         return path.suffix.lower() in WEIGHTS if path.is_file() else not sharded(path)
 
-    def __call__(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
+    def __call__(
+        self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None, others: bool = False
+    ) -> Vectors:
         """The rows of a path, as `read_vectors`; of an encoder those of the items.
 
         Raises:
             ValueError: if an encoder cannot be read or does not take such items, or as `read_vectors`.
         """
-        return self.embedded(path, self.items(path, levels=levels, split=split), split)
+        return self.embedded(path, self.items(path, levels=levels, split=split, others=others), split)
 
-    def items(self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None) -> Vectors:
+    def items(
+        self, path: Path, *, levels: Sequence[str] | None = None, split: str | None = None, others: bool = False
+    ) -> Vectors:
         """Read what is known of the rows of a path; of an encoder the embeddings are `(N, 0)`, as none is made yet."""
         request = self._request
         if self._of_pairs and self.encodes(path):
@@ -88,8 +92,15 @@ class EmbeddingReader:
             choice, skip = request.choice, request.skip_empty
             return read_vectors(path, levels=levels, tags=request.tags, choice=choice, split=split, skip_empty=skip)
         if request.texts is not None:
-            text, skip = request.text or "text", request.skip_empty
-            return read_texts(request.texts, text=text, levels=levels, tags=request.tags, split=split, skip_empty=skip)
+            return read_texts(
+                request.texts,
+                text=request.text or "text",
+                levels=levels,
+                tags=request.tags,
+                split=split,
+                others=others,
+                skip_empty=request.skip_empty,
+            )
         if split is not None:
             raise ValueError("--split is for items of a file: a folder of images has none; leave it out.")
         return self._of_images(path, levels or ())
