@@ -166,6 +166,11 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "protocols": [_measured(result) for result in results],
         "key": [(label, *key(e)) for e, label in enumerate(labels)],
         "levels": levels,
+        "stored": [
+            (level, line)
+            for level, differences in record.differences.items()
+            if (line := size_line(stored_sizes(results, differences, level)))
+        ],
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
         "glossary": [(measure.name, measure.meaning) for key, measure in EVALUATION.items() if key in measured],
         "named": named,
