@@ -34,6 +34,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "forecast": ("s.toml", "s.toml"),
     "leaks": ("e.npz", "e.npz"),
     "drift": ("e.npz e.npz", "e.npz"),
+    "migrate": ("e.npz e.npz", "e.npz"),
     "init": ("e.npz", "e.npz"),
     "embed": ("run digits", "run"),
     "search": ("found q", "found"),
@@ -60,6 +61,7 @@ OWN = {  # how a file begins that the option wrote before
     "forecast --report": page_start("forecast"),
     "leaks --report": page_start("leaks"),
     "drift --report": page_start("drift"),
+    "migrate --report": page_start("migrate"),
     "search --sheet": page_start("sheet"),
     "init --output": INIT_START.encode(),
 }

@@ -35,7 +35,7 @@ def _added() -> Iterator[Table]:
 COMMANDS: Table = {
     "Start": _modules("demo", "data", "encoders", "init", "settings", "cache"),
     "Train": _modules("forecast", "train", "sweep"),
-    "Judge an embedding": _modules("evaluate", "compare", "diagnose", "audit", "leaks", "drift"),
+    "Judge an embedding": _modules("evaluate", "compare", "migrate", "diagnose", "audit", "leaks", "drift"),
     "Use an embedding": _modules("embed", "index", "search", "mine", "export"),
 }
 for _table in _added():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +51,7 @@ from trivet.commands.evaluate.sets import (
 )
 from trivet.commands.printing import command_line
 from trivet.datasets.judged_pairs import JudgedPairs
+from trivet.datasets.preview import Preview
 from trivet.datasets.tags import tag_relations
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
@@ -90,27 +91,7 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
     Args:
         rank, processes: of torchrun; a process of another rank than 0 only retrieves.
     """
-    paths: list[Path] = request.embeddings or []
-    prefixes = request.lengths
-    if (request.query is None) != (request.gallery is None):
-        raise ValueError("--query and --gallery go together: got one of them; give both.")
-    if not paths and prefixes:
-        raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
-    if not paths:
-        read = [read_pair(request)]
-    else:
-        reader = EmbeddingReader(request, paths[0])
-        if request.left_vectors:
-            paths = reader.of_sides(request.left_vectors, request.right_vectors or ())
-        read = [read_sets(path, request, reader) for path in paths]
-        names = _distinct_names(paths, [sets.name for sets in read])
-        read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
-    all_sets = [
-        separate_scope(form, request.out_of_scope)
-        for sets, path in zip(read, paths or [Path(request.gallery or "")], strict=True)
-        for cut in cut_prefixes(sets, prefixes)
-        for form in stored_forms(cut, path, request)
-    ]
+    all_sets, _ = read_embeddings(request)
     for other in all_sets[1:]:
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
     measures = request.named_measures or list(ALL)
@@ -120,6 +101,35 @@ def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 
         _evaluate(sets, request, measures, distributed=processes > 1, intervals=not rank)
         for sets in (in_order(all_sets[0], other) for other in all_sets)
     ]
+
+
+def read_embeddings(
+    request: EvaluateOptions,
+) -> tuple[list[QueriesAndGallery], Callable[[int], Preview | None] | None]:
+    """Read the embeddings of a request, or make them by encoders, and what shows an image of theirs."""
+    paths: list[Path] = request.embeddings or []
+    prefixes = request.lengths
+    if (request.query is None) != (request.gallery is None):
+        raise ValueError("--query and --gallery go together: got one of them; give both.")
+    if not paths and prefixes:
+        raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
+    if not paths:
+        read, show = [read_pair(request)], None
+    else:
+        reader = EmbeddingReader(request, paths[0])
+        if request.left_vectors:
+            paths = reader.of_sides(request.left_vectors, request.right_vectors or ())
+        read = [read_sets(path, request, reader) for path in paths]
+        names = _distinct_names(paths, [sets.name for sets in read])
+        read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
+        show = reader.show
+    all_sets = [
+        separate_scope(form, request.out_of_scope)
+        for sets, path in zip(read, paths or [Path(request.gallery or "")], strict=True)
+        for cut in cut_prefixes(sets, prefixes)
+        for form in stored_forms(cut, path, request)
+    ]
+    return all_sets, show
 
 
 def _ranking(measures: Iterable[str]) -> list[str]:

@@ -1,0 +1,69 @@
+"""`trivet migrate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from trivet.commands.migrate.options import MigrateOptions, Refusal
+from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
+from trivet.commands.shared_options import check_written, command
+from trivet.io.overwrite_guard import page
+from trivet.runtime.progress import show_progress
+
+if TYPE_CHECKING:
+    from trivet.commands.migrate.record import MigrateRecord
+
+
+@command(MigrateOptions)
+def migrate(context: typer.Context, request: MigrateOptions) -> int:
+    """Judge a change of encoder: which neighbours change, and whether for better."""
+    check_written(context, recognised={"report": page("migrate")})
+    with show_progress("migration"):
+        from trivet.commands.migrate.page import write_migrate_report  # here: they load the training stack
+        from trivet.commands.migrate.run import judge_migration
+
+        record = judge_migration(request).stamped(command_line())
+    if request.report is not None:
+        write_migrate_report(record, request.report)
+    if request.json:
+        values = record.as_json()
+        for query in values["examples"]:
+            for item in (query, *query["old"], *query["new"]):
+                del item["thumbnail"]
+        print_json(values | ({} if request.report is None else {"report": str(request.report)}))
+    else:
+        print_migration(record)
+        if request.report is not None:
+            echo(f"Report: {request.report}")
+    refused = {Refusal.WORSE: record.outcome == "worse", Refusal.NOT_BETTER: record.outcome != "better"}
+    return int(any(refused[reason] for reason in request.fail_on or []))
+
+
+def print_migration(record: MigrateRecord) -> None:
+    """The answer, the agreement of neighbours, and the measures of each level with what changed."""
+    from trivet.commands.migrate.page import agreement_sentence, how_judged  # here: it loads what draws
+
+    for note in record.notes:
+        print_text(f"Warning: {note}")
+    print_text(record.headline.replace("\u00a0", " "), bold=True)
+    for agreement in record.agreements:
+        print_text(agreement_sentence(agreement).replace("\u00a0", " "))
+    if record.levels:
+        print_table(
+            f"per cent, {100 * (record.confidence or 0):.4g} % intervals; queries gained and lost at the first place",
+            ("level", "measure"),
+            ("old", "new", "difference", "interval", "gained", "lost"),
+            [
+                (
+                    level.level,
+                    change.measure,
+                    *map(per_cent, (change.old, change.new, change.difference, change.interval)),
+                    *((str(level.gained), str(level.lost)) if change.measure == "recall@1" else ("", "")),
+                )
+                for level in record.levels
+                for change in level.measures
+            ],
+        )
+    print_text(f"Note: {how_judged(record)}".replace("\u00a0", " "))
