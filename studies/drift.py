@@ -177,7 +177,9 @@ def compared(sides: Sides, seed: int) -> Drift:
 
 def unlabelled(drift: Drift) -> bool:
     """Whether the answer without labels is that the sets differ."""
-    return min(holm({name: p for name, p in drift.p.items() if name in ("items", "scope")}).values()) <= LEVEL
+    return (
+        min(holm({name: p for name, p in drift.p.items() if name in ("items", "scope", "clusters")}).values()) <= LEVEL
+    )
 
 
 def halves(items: Items) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_halves_of_the_same_data_are_alike() -> None:
     rows, names = made()
     drift = find_drift(**divided(rows, names, np.arange(900) >= 600))
     assert drift.answer == "alike"
-    assert [*drift.p] == ["items", "scope", "shares", "classes"]
+    assert [*drift.p] == ["items", "scope", "clusters", "shares", "classes"]
     assert min(drift.adjusted.values()) > 0.05
     assert (drift.clusters, len(drift.typical_now), drift.compared) == ([], 0, (600, 300))
     assert drift.detectable is not None
@@ -49,6 +49,7 @@ def test_a_class_that_is_new() -> None:
     assert drift.answer == "differs"
     assert drift.changed("items")
     assert drift.changed("scope")
+    assert drift.changed("clusters")
     assert drift.changed("shares")
     assert not drift.changed("classes")
     share = np.mean(np.array(names)[new] == "class 4")

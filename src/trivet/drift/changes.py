@@ -29,7 +29,7 @@ from trivet.metrics.points import Metric, Points
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.progress import steps, work
 
-Question = Literal["items", "scope", "shares", "classes"]
+Question = Literal["items", "scope", "clusters", "shares", "classes"]
 Answer = Literal["differs", "alike", "unclear"]
 Labels = Sequence[str | Sequence[str]]
 Groups = Sequence[str]
@@ -74,7 +74,7 @@ class Drift:
             question "items" alone finds it.
         equivalent: the share of such a cluster that changes the items as much as they do; None for more than any.
         scope: None where the reference has too few items.
-        clusters: new ones; sought only if the items or the share out of scope changed.
+        clusters: new ones, each at the level, if there are any at the level for all questions together.
         classes: of labelled items, those whose share changed most first.
         farthest: positions of the new items that lie farthest from the reference, if more are out of scope.
         typical_now, typical_reference: positions in the sets of the items around which most has come, or has gone, if
@@ -126,9 +126,9 @@ def find_drift(
     """Find out whether new data is like a reference: drawn from the same items, so that any could be in either set.
 
     Each question has an exact permutation test: whether the items differ as a whole, whether more of them are out of
-    scope and, with labels, whether the shares of the classes differ, and the items within classes. Holm's procedure
-    keeps the chance of any false alarm at the level. How small a change would have come to light is measured by
-    planting clusters. Of more than 100,000 items of a side so many at random are compared.
+    scope or in new clusters and, with labels, whether the shares of the classes differ, and the items within classes.
+    Holm's procedure keeps the chance of any false alarm at the level. How small a change would have come to light is
+    measured by planting clusters. Of more than 100,000 items of a side so many at random are compared.
 
     Args:
         reference: `(N, d)` floating point.
@@ -181,8 +181,12 @@ def find_drift(
         )
     null, planted = statistics[: 1 + permutations], statistics[1 + permutations :]
     p["items"] = p_value(null)
-    if share is not None:
+    clusters: list[NewCluster] = []
+    if scope is not None and share is not None:
+        with work("new clusters"):
+            clusters = find_new_clusters(points, units, scope, permutations=permutations, generator=draws[7])
         p["scope"] = share.p
+        p["clusters"] = min((cluster.p for cluster in clusters), default=1.0)
     classes: list[ClassChange] = []
     if labels is not None:
         names, members = _members(labels, chosen)
@@ -204,9 +208,7 @@ def find_drift(
         classes=classes,
         compared=(count, len(points) - count),
     )
-    if not drift.changed("items") and not drift.changed("scope"):
-        return drift
-    return _explained(drift, points, units, features, scope, chosen, permutations, draws[7])
+    return _explained(drift, points, units, features, scope, clusters, chosen)
 
 
 def _check(sides: Sequence[Points], labels: tuple[Labels, Labels] | None, groups: tuple[Groups, Groups] | None) -> None:
@@ -323,21 +325,16 @@ def _explained(
     units: Units,
     features: FourierFeatures,
     scope: Scope | None,
+    clusters: Sequence[NewCluster],
     chosen: Sequence[Integers],
-    permutations: int,
-    generator: np.random.Generator,
 ) -> Drift:
     """The changes with new clusters, and the items around which most has come or gone."""
-    clusters: list[NewCluster] = []
-    farthest = drift.farthest
-    if scope is not None:
-        sought = find_new_clusters(
-            points, units, scope, permutations=permutations, level=drift.level, generator=generator
-        )
-        clusters = [replace(cluster, rows=chosen[1][cluster.rows]) for cluster in sought]
-        if drift.changed("scope"):
-            farthest = chosen[1][np.argsort(-scope.distances[-len(chosen[1]) :], kind="stable")[:TYPICAL]]
-    drift = replace(drift, clusters=clusters, farthest=farthest)
+    if drift.changed("clusters"):
+        called = [replace(each, rows=chosen[1][each.rows]) for each in clusters if each.p <= drift.level]
+        drift = replace(drift, clusters=sorted(called, key=lambda each: -each.share))
+    if scope is not None and drift.changed("scope"):
+        order = np.argsort(-scope.distances[-len(chosen[1]) :], kind="stable")
+        drift = replace(drift, farthest=chosen[1][order[:TYPICAL]])
     if not drift.changed("items"):
         return drift
     difference = torch.from_numpy(mean_differences(units, units.now[None], lambda rows: features(points[rows]))[0])

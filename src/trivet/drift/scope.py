@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from trivet.drift.comparison import NEIGHBOURS, nearest
+from trivet.drift.comparison import nearest
 from trivet.drift.permutation import Units, p_value, share_differences, step_down
 from trivet.metrics.intervals import Interval, share_interval
 from trivet.runtime.arrays import Booleans, Floats, Integers
@@ -19,8 +19,8 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 INSIDE = 0.95  # share of the anchors that lie within the limit of each other
 ANCHORS = 10_000  # items of the reference that distances are measured to, and as many others that are measured
 FEWEST = 20  # anchors
-LINKED = 5_000  # far items that are linked to clusters
-SMALLEST = 3  # items of a cluster, in the half in which it is sought
+SOUGHT = 10_000  # new items among which clusters are sought
+LINKS = 3  # new items that one of a cluster is nearer to than to any of the reference
 CLUSTERS = 20  # that are tested
 CORE = 0.9  # share of the items of a cluster within its radius
 
@@ -31,15 +31,13 @@ class Scope:
 
     Attributes:
         items: `(Q,)` positions of what is measured: items of the reference that are no anchors, then new ones.
-        distances: `(Q,)` of each to its fifth nearest anchor.
-        limit: 95 % of the anchors are as near to their fifth nearest other.
-        linked: the median of these distances over the measured items of the reference.
+        distances: `(Q,)` of each to its nearest anchor.
+        limit: 95 % of the anchors are as near to their nearest other.
     """
 
     items: Integers
     distances: Floats
     limit: float
-    linked: float
 
     @property
     def far(self) -> Booleans:
@@ -104,11 +102,10 @@ def measure_scope(points: Tensor, units: Units, generator: np.random.Generator) 
     if len(anchors) < FEWEST or not len(others):
         return None
     near = points[torch.from_numpy(anchors)]
-    inside, _ = nearest(near, near, NEIGHBOURS, same=True)
+    inside, _ = nearest(near, near, 1, same=True)
     items = np.concatenate([others, np.flatnonzero(is_now)])
-    distances = nearest(points[torch.from_numpy(items)], near, NEIGHBOURS)[0][:, -1]
-    limit = float(np.quantile(inside[:, -1], INSIDE))
-    return Scope(items, distances, limit, float(np.median(distances[: len(others)])))
+    distances, _ = nearest(points[torch.from_numpy(items)], near, 1)
+    return Scope(items, distances[:, 0], float(np.quantile(inside, INSIDE)))
 
 
 def _first(items: Integers, order: Integers, most: int) -> Integers:
@@ -152,23 +149,22 @@ def _share(far: Booleans, units: Units, items: Booleans) -> tuple[float, float, 
 
 
 def find_new_clusters(
-    points: Tensor, units: Units, scope: Scope, *, permutations: int, level: float, generator: np.random.Generator
+    points: Tensor, units: Units, scope: Scope, *, permutations: int, generator: np.random.Generator
 ) -> list[NewCluster]:
-    """Find clusters of new items that lie beyond the limit; of some, tested together, at the level.
+    """Find and test clusters of new items that lie apart from the reference, those with the least p value first.
 
-    Far items in half of the new units are linked where they are as near as half of the items of the reference are to
-    their fifth nearest, and three or more that hang together are a cluster: what lies as near to their mean as nine
-    tenths of them do, beyond the limit. The other half of the new units tests whether more of it lies there than of the
-    reference.
+    In half of the new units those items are sought that are nearer to three others of them than to any anchor. Linked
+    with these they form clusters: what lies as near to their mean as nine tenths of them do. The other half of the new
+    units tests whether more of it lies there than of the reference.
     """
     is_now = units.is_now[scope.items]
     order = generator.permutation(np.flatnonzero(units.now))
     seeking = np.zeros(len(units), np.bool_)
     seeking[order[: len(order) // 2]] = True
     half = seeking[units.unit[scope.items]]
-    sought = np.flatnonzero(half & scope.far)
-    if len(sought) > LINKED:
-        sought = np.sort(generator.permutation(sought)[:LINKED])
+    sought = np.flatnonzero(half)
+    if len(sought) > SOUGHT:
+        sought = np.sort(generator.permutation(sought)[:SOUGHT])
     regions = _regions(points[torch.from_numpy(scope.items)], sought, scope)
     if not regions:
         return []
@@ -183,25 +179,28 @@ def find_new_clusters(
     for (region, distances), value in zip(regions, values.tolist(), strict=True):
         rows = np.flatnonzero(region & is_now)
         share, others = float(region[~half & is_now].mean()), float(region[~is_now].mean())
-        if value <= level:
-            clusters.append(NewCluster(new[rows[np.argsort(distances[rows])]], share, others, value))
-    return sorted(clusters, key=lambda cluster: -cluster.share)
+        clusters.append(NewCluster(new[rows[np.argsort(distances[rows])]], share, others, value))
+    return sorted(clusters, key=lambda cluster: (cluster.p, -cluster.share))
 
 
 def _regions(points: Tensor, sought: Integers, scope: Scope) -> Sequence[tuple[Booleans, Floats]]:
     """Masks of the measured items in each of the largest clusters of those sought, and their distances to its mean."""
-    if len(sought) < SMALLEST:
+    if len(sought) <= LINKS:
         return []
     rows = points[torch.from_numpy(sought)]
-    linked = np.concatenate([(torch.cdist(some, rows) <= scope.linked).numpy() for some in torch.split(rows, 512)])
-    _, component = connected_components(csr_array(linked), directed=False)
+    distances, neighbours = nearest(rows, rows, LINKS, same=True)
+    isolated = distances[:, -1] < scope.distances[sought]
+    links = np.repeat(isolated, LINKS) & isolated[neighbours.ravel()]
+    ends = np.repeat(np.arange(len(rows)), LINKS)[links], neighbours.ravel()[links]
+    graph = csr_array((np.ones(len(ends[0])), ends), shape=(len(rows), len(rows)))
+    component = connected_components(graph, directed=False)[1]
     regions = []
     for number in np.argsort(-np.bincount(component), kind="stable")[:CLUSTERS]:
         members = rows[torch.from_numpy(component == number)]
-        if len(members) < SMALLEST:
+        if len(members) <= LINKS:
             break
         centre = members.mean(dim=0)
         radius = float(torch.quantile((members - centre).norm(dim=1), CORE))
-        distances = (points - centre).norm(dim=1).numpy()
-        regions.append(((distances <= radius) & scope.far, distances))
+        to_centre = (points - centre).norm(dim=1).numpy()
+        regions.append((to_centre <= radius, to_centre))
     return regions

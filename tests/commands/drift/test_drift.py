@@ -56,6 +56,7 @@ def test_no_change(run_command: Call) -> None:
     assert [line.split(":")[0] for line in lines[1:]] == [
         "The items as a whole",
         "Out of scope",
+        "New clusters",
         "The shares of the classes",
         "The items within 8 classes",
         "Report",
@@ -73,8 +74,8 @@ def test_a_change_with_what_is_new(new: np.ndarray[Any, Any], run_command: Call)
     code, out, _ = run_command("drift", *options, "--fail-on", "cluster")
     text = " ".join(out.split())
     assert code == 1
-    assert text.startswith("now.npz differs from before.npz (p = 0.004 at a false-alarm rate of 5 %).")
-    assert "The shares of the classes differ (p = 0.004): 'kind 5' 0.0 → " in text
+    assert text.startswith("now.npz differs from before.npz (p = 0.005 at a false-alarm rate of 5 %).")
+    assert "The shares of the classes differ (p = 0.005): 'kind 5' 0.0 → " in text
     assert "most of them 'kind 5': 'sentence " in text
     page = Path("page.html").read_text()
     for heading in (
@@ -88,7 +89,12 @@ def test_a_change_with_what_is_new(new: np.ndarray[Any, Any], run_command: Call)
     code, out, _ = run_command("drift", *options, "--json", "--fail-on", "unclear")
     record = json.loads(out)
     assert (code, record["answer"], record["level"]) == (0, "differs", "kind")
-    assert [each["question"] for each in record["questions"] if each["changed"]] == ["items", "scope", "shares"]
+    assert [each["question"] for each in record["questions"] if each["changed"]] == [
+        "items",
+        "scope",
+        "clusters",
+        "shares",
+    ]
     (cluster,) = record["clusters"]
     kinds = made()["kind"][new]
     assert {kinds[int(id)] for id in cluster["ids"]} == {"kind 5"}

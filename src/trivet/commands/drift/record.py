@@ -20,7 +20,8 @@ class ComparedSet(Record):
 class DriftQuestion(Record):
     """A question with the p value of its test, that adjusted for the number of questions, and the answer.
 
-    "items": as a whole; "scope": more out of scope; "shares": of the classes; "classes": the items within classes.
+    "items": as a whole; "scope": more out of scope; "clusters": new ones; "shares": of the classes; "classes": the
+    items within classes.
     """
 
     question: str

@@ -215,6 +215,12 @@ def _sentences(drift: Drift, reference: str, now: str) -> dict[str, str]:
                 f"Out of scope: no more than usual ({adjusted['scope']}; excess {per_cent(scope.excess)} %, 95 % "
                 f"interval {ends}): {shares}."
             )
+    if "clusters" in drift.p:
+        sentences["clusters"] = (
+            f"{counted(len(drift.clusters), 'new cluster')} ({adjusted['clusters']})."
+            if drift.changed("clusters")
+            else f"New clusters: none ({adjusted['clusters']})."
+        )
     if "shares" in drift.p:
         moved = [each for each in drift.classes if each.share_p <= drift.level]
         listed = [f"{each.name!r} {per_cent(each.reference)} → {per_cent(each.now)} %" for each in moved]
