@@ -108,6 +108,9 @@ def test_an_equal_text_of_the_other_side_leaves_too(tmp_path: Path) -> None:
     asked = queries(splits.evaluation["test"])
     assert not asked & {text for _, text in contents(splits.train)}
     lost = sum(query not in asked and answer in asked for query, answer in rows)
+    answers = {answer for query, answer in rows if query in asked}
+    known = {answer for _, answer in rows if answer in answers} & {text for _, text in contents(splits.train)}
+    assert f" {len(known)} answers of pairs of 'test' are trained on" in splits.warnings[0]
     assert f"; {lost} pairs are in neither part, as their answer equals a held-out query." in splits.warnings[0]
 
 

@@ -13,7 +13,7 @@ from trivet.datasets import DataConfig, Dataset, Splits, load, load_file
 from trivet.datasets.config import with_validation_fold
 from trivet.datasets.judged_pairs import JudgedPairs, pair_cells, pairs_of_cells
 from trivet.datasets.tags import column_relations
-from trivet.metrics import retrieve_levels
+from trivet.metrics import retrieve, retrieve_levels
 
 
 def loaded(path: Path | object, **settings: object) -> Splits:
@@ -141,6 +141,13 @@ def test_a_content_on_both_sides_is_no_negative_of_itself(tmp_path: Path) -> Non
     assert ignored[left, right]
     assert ignored[right, left]
     assert items.labels["pair"][left] == items.labels["pair"][right]
+    # The queries "text 0" and "text 100" are of one group, as the text stands on both sides.
+    whole = items.relations["pair"]
+    assert isinstance(whole, JudgedPairs)
+    embeddings = np.eye(len(whole.items))
+    sides = whole.items[:11], whole.items[11:]
+    result = retrieve(embeddings[:11], whole[sides[0]], gallery=embeddings[11:], gallery_labels=whole[sides[1]])
+    assert len(np.unique(result.classes)) == 10
 
 
 def test_scores_say_what_belongs_together(tmp_path: Path) -> None:

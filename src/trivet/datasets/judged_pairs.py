@@ -78,6 +78,8 @@ class JudgedPairs(Pairs):
         self._grades = self._positive if len(np.unique(grades[positive])) > 1 else None
         if len(equal):
             self._equal, self._groups = _symmetric(equal, count), None
+            self.contents = torch.arange(count)
+            self.contents[equal[:, 1]] = torch.from_numpy(equal[:, 0])
         self.signature ^= signature_of(numbers, grades)
 
     def paired_left(self, present: Integers) -> Integers:

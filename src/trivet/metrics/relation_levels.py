@@ -94,7 +94,7 @@ class LevelClasses:
 class LevelRelation(LevelClasses):
     """A relation of Q queries and M gallery rows; its classes are the groups of items that it connects.
 
-    Items of a group belong together, directly or through others. Where one group has more than half of all items, as
+    Items of a group belong together, directly or through others, or are copies. Where one group has more than half of all items, as
     with tags, all are one class.
 
     Args:
@@ -106,6 +106,9 @@ class LevelRelation(LevelClasses):
     def __init__(self, relation: Relation, queries: Tensor, gallery: Tensor, self_rows: Tensor | None) -> None:
         self._relation, self._queries, self._gallery = relation.to("cpu"), queries.cpu(), gallery.cpu()
         sizes, groups = torch.zeros(len(queries), dtype=torch.int64), torch.arange(len(gallery) + len(queries))
+        if self._relation.contents is not None:
+            contents = self._relation.contents[torch.cat([self._gallery, self._queries])]
+            groups = torch.unique(contents, return_inverse=True)[1]
         if self_rows is not None:
             known = (self_rows >= 0).nonzero()[:, 0]
             groups = _connected(groups, len(gallery) + known, self_rows[known])

@@ -34,6 +34,8 @@ class Relation(ABC):
         items: `(N,)` int64.
         signature: a checksum of the rule, by which processes that share a batch know whether they have the same.
         advice: what a batch needs, for a warning.
+        contents: `(K,)` int64, a number of the content of each of K items, the same for copies, which then hang
+            together; None where no items are copies.
 
     Example:
         >>> import trivet
@@ -53,6 +55,7 @@ class Relation(ABC):
 
     items: Tensor
     signature: int = 0
+    contents: Tensor | None = None
     advice: str = "draw items that belong together into each batch"
 
     @abstractmethod
