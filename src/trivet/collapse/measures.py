@@ -29,7 +29,7 @@ from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
 from trivet.metrics.points import Metric, as_points, spans
 from trivet.metrics.protocols import Labels, check_length, plain_labels
-from trivet.metrics.relation_levels import occurring_labels
+from trivet.metrics.relation_levels import num_relation_classes
 from trivet.mining.relations import Classes, Relation
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed
@@ -387,7 +387,7 @@ def _of_relation(
     rows = np.arange(len(points)) if rows is None else rows
     spread = related_spread(points, relation, rows)
     return {
-        "classes": len(occurring_labels(relation)),
+        "classes": num_relation_classes(relation, len(retrieved.labels)),
         "alignment": spread.alignment,
         "effective_classes": len(points) / (1 + float(retrieved.positives.mean())),
         "class_spread": spread.ratio,

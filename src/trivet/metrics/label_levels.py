@@ -26,7 +26,7 @@ from trivet.metrics.intervals import (
 )
 from trivet.metrics.points import Metric, as_numpy, as_points
 from trivet.metrics.protocols import Labels, check_length, plain_labels
-from trivet.metrics.relation_levels import occurring_labels, unique_labels
+from trivet.metrics.relation_levels import num_relation_classes, occurring_labels, unique_labels
 from trivet.metrics.relation_retrieval import retrieve_by_tag
 from trivet.metrics.retrieval import Retrieval, WithoutPositive, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES, check_measures
@@ -159,7 +159,7 @@ class Agreement:
 class LevelResult:
     """The measures at one label level; shares in [0, 1].
 
-    The classes of a relation are its tags, or the distinct numbers of its items.
+    The classes of a relation are its tags, or the groups that it connects; means by label are by the numbers of its items.
     """
 
     items: int
@@ -443,7 +443,7 @@ def _of_relation(
     labels = occurring_labels(relation)
     return LevelResult(
         items=len(relation),
-        classes=len(labels),
+        classes=len(labels) if retrieval is None else num_relation_classes(relation, len(retrieval.labels)),
         retrieval=retrieval,
         clustering=None,
         clustering_plus=None,

@@ -94,8 +94,8 @@ class LevelClasses:
 class LevelRelation(LevelClasses):
     """A relation of Q queries and M gallery rows; its classes are the groups of items that it connects.
 
-    Items of a group belong together, directly or through others, or are copies. Where one group has more than half of all items, as
-    with tags, all are one class.
+    Items of a group belong together, directly or through others, or are copies. Where one group has more than half of
+    all items, as with tags, all are one class.
 
     Args:
         relation: knows all items by their numbers.
@@ -177,6 +177,13 @@ def occurring_labels(relation: Relation) -> npt.NDArray[Any]:
         occurring = np.unique(relation.numbers(relation.items).cpu().numpy())
         return np.asarray(relation.names[occurring])
     return np.unique(relation.items.cpu().numpy())
+
+
+def num_relation_classes(relation: Relation, groups: int) -> int:
+    """The number of tags that occur, or of the groups that another relation connects."""
+    from trivet.mining.tags import Tags  # as above
+
+    return len(occurring_labels(relation)) if isinstance(relation, Tags) else groups
 
 
 def _connected(groups: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -201,7 +201,9 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
         _outcome(best),
         difference,
         (best.low or 0.0, best.high or 0.0),
-        counted(best.queries, "item") if best.known_classes or unit == "tag" or not classes else counted(classes, unit),
+        counted(best.queries, "item")
+        if best.known_classes or unit == "tag" or not classes or classes == 1
+        else counted(classes, unit),
     )
     return f", {text} the {_share(_scores(best)[1])} of {names} ({points(best.low)} to {points(best.high)}{doubt})"
 
