@@ -159,7 +159,7 @@ class Agreement:
 class LevelResult:
     """The measures at one label level; shares in [0, 1].
 
-    The classes of a relation are its tags, or the groups that it connects; means by label are by the numbers of its items.
+    The classes of a relation are its tags, or the groups that it connects; the labels the numbers of its items.
     """
 
     items: int
