@@ -54,7 +54,7 @@ def test_only_what_is_decided_changes(file: Path) -> None:
     del expected[one]
     assert now == expected
     assert list(now) == [name for name in was if name != one]
-    assert after.decisions == {"keep": 1, "relabel": 2, "drop": 1, "undecided": 1}
+    assert after.decisions == {"keep": 1, "relabel": 2, "drop": 1, "add": 0, "undecided": 1}
     assert before.decisions is None
     # The images and the other level are those of the items that are left.
     place = [before.train.ids.index(name) for name in after.train.ids]
@@ -109,11 +109,16 @@ def test_of_a_fold_that_is_held_out(file: Path) -> None:
         ("id,decision\ndigits/0000,relabel\n", "relabel needs a label"),
         ("id,decision,label\nx,keep,\ny,,\nx,drop,\n", "lines 2 and 4 both have 'x'"),
         ("id,decision,label\ndigit/0000,keep,\n", "none of the 649 training items has it; did you mean 'digits/0"),
+        ("id,decision,label\n{zero},add,3\n", "add is for tags and pairs: line 2 of .* adds '3' to .*; write relabel"),
+        ("id,decision,label\n{zero},add,\n", "add needs a label: line 2 of"),
         (
             "id,decision,label\n{zero},relabel,11\n",
             "one of the 6 classes trained on at level 'digit': line 2 .* has '11'",
         ),
-        ("id,decision,label\n{zero},relabel,0\n", "a different label from the current one: line 2 of .* has '0'"),
+        (
+            "id,decision,label\n{zero},relabel,0\n",
+            "relabel needs a label that .digits/.* does not have yet: line 2 of .* has '0'",
+        ),
         ('id,decision,label\n"x,keep,\n', "must be a csv file"),
         ("id,decision,label\n\udcff,keep,\n", "has 'ÿ', and none of the 649 training items has it"),  # read as latin-1
         (None, "a decision file must exist: .* does not exist"),
@@ -165,7 +170,7 @@ def test_decisions_on_all_items_of_a_file(tmp_path: Path) -> None:
     for split, data in before.evaluation.items():
         assert data.ids == after.evaluation[split].ids
         np.testing.assert_array_equal(data.labels["digit"], after.evaluation[split].labels["digit"])
-    assert after.decisions == {"keep": 0, "relabel": 1, "drop": 2, "undecided": 0}
+    assert after.decisions == {"keep": 0, "relabel": 1, "drop": 2, "add": 0, "undecided": 0}
     assert after.warnings == (
         *before.warnings,
         "7 decisions of decisions.csv would change items that are evaluated, which stay as they are: runs before and "
@@ -208,7 +213,7 @@ def test_a_run_keeps_its_decisions_whatever_becomes_of_the_file(
     whole = write_decisions([(a, "relabel", "b"), (b, "drop", "")])
     Path("given.csv").write_text(whole)
     record = train(decided(photos, Path("given.csv")), tmp_path / "run")
-    assert record.data.decisions == {"keep": 0, "relabel": 1, "drop": 1, "undecided": 0}
+    assert record.data.decisions == {"keep": 0, "relabel": 1, "drop": 1, "add": 0, "undecided": 0}
     assert record.data.train.items == 31
     assert record.settings["data"]["decisions"] == str(tmp_path.resolve() / "given.csv")
     Path("given.csv").unlink()

@@ -96,7 +96,7 @@ def test_decisions_are_sets_of_tags(tmp_path: Path) -> None:
         "id,decision,label\ni0,relabel,square;green\ni1,drop,\ni2,relabel,red\ni3,keep,\ni50,relabel,red\n"
     )
     after = loaded(tmp_path, divided=True, decisions=str(tmp_path / "fix.csv"))
-    assert after.decisions == {"keep": 1, "relabel": 2, "drop": 1, "undecided": 0}
+    assert after.decisions == {"keep": 1, "relabel": 2, "drop": 1, "add": 0, "undecided": 0}
     assert [id for id in before.train.ids if id != "i1"] == list(after.train.ids)
     tags = {"i0": ["green", "square"], "i2": ["red"]}
     wanted = trivet.Tags([tags.get(id, TAGS[int(id[1:])]) for id in after.train.ids])
@@ -111,6 +111,29 @@ def test_decisions_are_sets_of_tags(tmp_path: Path) -> None:
     (tmp_path / "fix.csv").write_text("id,decision,label\ni0,relabel,square;gren\n")
     with pytest.raises(ValueError, match=r"'gren' is none; did you mean 'green'\?"):
         loaded(tmp_path, divided=True, decisions=str(tmp_path / "fix.csv"))
+
+
+def test_tags_are_added(tmp_path: Path) -> None:
+    """Any number to an item, beside a new set or alone; what stays is the union."""
+
+    def trained(*rows: str) -> dict[str, set[str]]:
+        (tmp_path / "fix.csv").write_text("\n".join(["id,decision,label", *rows]))
+        train = loaded(tmp_path, divided=True, decisions=str(tmp_path / "fix.csv")).train
+        names = train.names["tags"]
+        return {id: set(names[label].split(";")) for id, label in zip(train.ids, train.labels["tags"], strict=True)}
+
+    every = {tag for tags in TAGS for tag in tags}
+    lacks = sorted(every - {*TAGS[0]})
+    after = trained(f"i0,add,{lacks[0]}", f"i0,add,{lacks[1]}", "i1,relabel,red", "i1,add,green")
+    wanted = {id: {*TAGS[int(id[1:])]} for id in after}
+    assert after == wanted | {"i0": {*TAGS[0], *lacks[:2]}, "i1": {"red", "green"}}
+    with pytest.raises(
+        ValueError, match=f"add needs a label that 'i0' does not have yet: line 2 .* has '{TAGS[0][0]}'"
+    ):
+        trained(f"i0,add,{TAGS[0][0]}")
+    with pytest.raises(ValueError, match=r"a tag is added to an item that stays: line 3 .*; remove the row"):
+        trained("i0,drop,", f"i0,add,{lacks[0]}")
+    assert "i0" not in trained("i0,drop,")
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from trivet.io.corrected_files import write_cleaned
+from trivet.io.label_decisions import write_decisions
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.read_embeddings import read_vectors
+from trivet.io.tag_cells import SINGLE, TagCells
 from trivet.io.vector_choice import VectorChoice
 
 EMBEDDINGS = np.arange(8, dtype=np.float32).reshape(4, 2)
 COLUMNS: dict[str, list[Any]] = {"id": ["a", "b", "c", "d"], "kind": [7, 7, 12, 12], "weight": [0.5, 1.5, 2.5, 3.5]}
 DECISIONS = "id,decision,label\na,keep,\nb,relabel,12\nc,drop,\n"
-COUNTS = {"rows": 4, "left": 3, "keep": 1, "relabel": 1, "drop": 1, "undecided": 1}
+COUNTS = {"rows": 4, "left": 3, "keep": 1, "relabel": 1, "drop": 1, "add": 0, "undecided": 1}
 
 
 def written(suffix: str) -> Path:
@@ -88,7 +90,7 @@ def test_embeddings_of_every_format(suffix: str) -> None:
         }
     # What was done cannot be done again.
     Path("rest.csv").write_text("id,decision,label\nb,relabel,12\n")
-    with pytest.raises(ValueError, match=r"relabel needs a different label .* 'b' is labelled already"):
+    with pytest.raises(ValueError, match=r"relabel needs a label that 'b' does not have yet"):
         write_cleaned(Path(f"clean{suffix}"), Path("rest.csv"), Path(f"again{suffix}"), level="kind")
 
 
@@ -224,3 +226,101 @@ def test_a_csv_file_that_is_not_quoted_as_such_is_refused() -> None:
     with pytest.raises(ValueError, match=r"items\.csv must"):
         write_cleaned(Path("items.csv"), Path("decisions.csv"), Path("clean.csv"), level="kind")
     assert not Path("clean.csv").exists()
+
+
+PAIRS = [["q0", "a0"], ["q1", "a1"], ["q1", "a2"], ["q2", "a0"], ["q3", "a3"]]
+ON_PAIRS = [("0", "add", "a3"), ("0", "add", "a1"), ("0", "drop", ""), ("2", "relabel", "a0"),
+            ("4", "add", "a2"), ("1", "", "a3")]  # fmt: skip
+
+
+def decided_pairs(pairs: list[list[str]], decisions: list[tuple[str, str, str]]) -> list[tuple[list[str], int | None]]:
+    """The rows that decisions make of pairs, and of a copy the number of the decision that adds it."""
+    made: list[tuple[list[str], int | None]] = []
+    for row, (left, right) in enumerate(pairs):
+        mine = [(number, what, label) for number, (id, what, label) in enumerate(decisions) if id == str(row)]
+        words = {what: label for _, what, label in mine if what != "add"}
+        if "drop" not in words:
+            made.append(([left, words.get("relabel", right)], None))
+        made += [([left, label], number) for number, what, label in mine if what == "add"]
+    return made
+
+
+@pytest.mark.parametrize("ids", ["none", "numbers", "texts"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"])
+def test_pairs_are_added_in_every_format(suffix: str, ids: str) -> None:
+    """Each as a copy of its row with another right side; the last line of the file has no end."""
+    names: list[Any] = [10 * row if ids == "numbers" else f"p{row}" for row in range(5)]
+    rows = [
+        {**({} if ids == "none" else {"id": name}), "query": left, "answer": right, "weight": row / 2}
+        for row, (name, (left, right)) in enumerate(zip(names, PAIRS, strict=True))
+    ]
+    path, clean = Path(f"faq{suffix}"), Path(f"clean{suffix}")
+    mark = "\t" if suffix == ".tsv" else ","
+    if suffix in (".csv", ".tsv"):
+        path.write_text("\n".join(mark.join(map(str, line)) for line in [rows[0].keys(), *(r.values() for r in rows)]))
+    elif suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows) if suffix == ".json" else "\n".join(map(json.dumps, rows)))
+    named = [((id if ids == "none" else str(names[int(id)])), what, label) for id, what, label in ON_PAIRS]
+    Path("d.csv").write_text(write_decisions(named))
+    counts = write_cleaned(path, Path("d.csv"), clean, level="answer", text="query", tags=TagCells(SINGLE), pairs=True)
+    assert counts == {"rows": 5, "left": 7, "keep": 0, "relabel": 1, "drop": 1, "add": 3, "undecided": 2}
+    left = (
+        pq.read_table(clean).to_pylist()
+        if suffix == ".parquet"
+        else json.loads(clean.read_text())
+        if suffix == ".json"
+        else [json.loads(line) for line in clean.read_text().splitlines()]
+        if suffix in (".jsonl", ".ndjson")
+        else [*csv.DictReader(clean.read_text().splitlines(), delimiter=mark)]
+    )
+    wanted = decided_pairs(PAIRS, ON_PAIRS)
+    assert [[row["query"], row["answer"]] for row in left] == [pair for pair, _ in wanted]
+    assert [float(row["weight"]) for row in left] == [0, 0, 0.5, 1, 1.5, 2, 2]
+    if suffix == ".parquet":
+        assert pq.read_schema(clean).equals(pq.read_schema(path))
+    if ids != "none":
+        new = {0: "p0-2", 1: "p0-3", 4: "p4-2"} if ids == "texts" else {0: 41, 1: 42, 4: 43}
+        old = [names[row] for row in (0, 0, 1, 2, 3, 4, 4)]
+        expected = [new[number] if number in new else old[place] for place, (_, number) in enumerate(wanted)]
+        assert [str(row["id"]) for row in left] == [str(name) for name in expected]
+        assert {type(row["id"]) for row in left} == {str if suffix in (".csv", ".tsv") else type(names[0])}
+
+
+@pytest.mark.parametrize(
+    ("decisions", "sentence"),
+    [
+        ([("1", "add", "a2")], "add needs a label that '1' does not have yet: line 2 of d.csv has 'a2'"),
+        ([("0", "add", "a9")], "one of the 4 classes at level 'answer' of faq.csv: line 2 of d.csv has 'a9'"),
+        ([("0", "add", "")], "add needs a label: line 2 of d.csv has none for '0'"),
+        ([("0", "add", "a1"), ("0", "add", "a1")], "different labels to add: lines 2 and 3 both have '0'; remove one"),
+        ([("0", "keep", ""), ("0", "drop", "")], "one decision per id, .*: lines 2 and 3 both have '0'; remove one"),
+    ],
+)
+def test_what_cannot_be_added(decisions: list[tuple[str, str, str]], sentence: str) -> None:
+    Path("faq.csv").write_text("query,answer\n" + "".join(f"{left},{right}\n" for left, right in PAIRS))
+
+    def apply(rows: list[tuple[str, str, str]]) -> dict[str, int]:
+        Path("d.csv").write_text(write_decisions(rows))
+        tags = TagCells(SINGLE)
+        return write_cleaned(
+            Path("faq.csv"), Path("d.csv"), Path("new.csv"), level="answer", text="query", tags=tags, pairs=True
+        )
+
+    with pytest.raises(ValueError, match=sentence) as error:
+        apply([*decisions, ("4", "keep", "")])
+    assert "\n" not in str(error.value)
+    assert not Path("new.csv").exists()
+    assert apply([*decisions[1:], ("4", "keep", "")])["keep"] == 1  # the row is removed, as the sentence says
+
+
+def test_nothing_is_added_to_a_class() -> None:
+    path = written(".npz")
+    Path("d.csv").write_text("id,decision,label\na,add,12\n")
+    with pytest.raises(
+        ValueError, match=r"add is for tags and pairs: line 2 of d\.csv adds '12' to 'a', .*; write relabel"
+    ):
+        write_cleaned(path, Path("d.csv"), Path("new.npz"), level="kind")
+    Path("d.csv").write_text("id,decision,label\na,relabel,12\n")
+    assert write_cleaned(path, Path("d.csv"), Path("new.npz"), level="kind")["relabel"] == 1

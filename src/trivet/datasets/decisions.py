@@ -10,8 +10,8 @@ import numpy as np
 
 from trivet.datasets.dataset import Dataset, Splits, check_classes, check_trainable
 from trivet.datasets.tags import tag_relations
-from trivet.io.label_decisions import Decision, decide
-from trivet.io.tag_cells import JOINED, tag_set
+from trivet.io.label_decisions import UNDECIDED, Decision, decide
+from trivet.io.tag_cells import JOINED
 from trivet.runtime.text import counted
 
 
@@ -23,15 +23,17 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     dropped.
 
     Raises:
-        ValueError: as `decide`; also if a class is left with one item, or less than two classes are.
+        ValueError: as `decide`; also of pairs, if a class is left with one item, or less than two classes are.
     """
-    level, decisions = splits.level, list(decisions)
-    tagged = level in splits.train.tag_matches
-    if tagged:
-        splits = _with_sets(splits, decisions)
-    else:
-        check_classes(splits.train, level, "data.decisions")
-    train = splits.train
+    level, decisions, train = splits.level, list(decisions), splits.train
+    if level in train.numbers:
+        raise ValueError(
+            "data.decisions is for classes and tags, and rows of pairs are no items of a run: got "
+            f"{path}; apply it to the table, with trivet audit TABLE --pairs --apply {path} -o NEW, and train on that."
+        )
+    tagged = level in train.tag_matches
+    if not tagged:
+        check_classes(train, level, "data.decisions")
     names, labels = train.names[level], train.labels[level].copy()
     outside = {id for evaluated in splits.evaluation.values() for id in evaluated.ids}.difference(train.ids)
     elsewhere = {
@@ -41,7 +43,7 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     }.difference(names[label] for label in np.unique(labels).tolist())
     if tagged:
         elsewhere = set()  # what is trained on are tags
-    passed_over = sum(row.id in outside and row.decision in ("relabel", "drop") for row in decisions)
+    passed_over = sum(row.id in outside and row.decision not in ("keep", UNDECIDED) for row in decisions)
     decided = decide(
         (row for row in decisions if row.id not in outside),
         path,
@@ -50,8 +52,12 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
         items="training item",
         classes=f"trained on at level {level!r}",
         elsewhere=elsewhere,
-        tags=_tags(train, level) if tagged else None,
+        tags={tag for name in names for tag in name.split(JOINED)} if tagged else None,
     )
+    if made := sorted({*decided.labels.values()}.difference(names)):
+        names = (*names, *made)
+        splits = _with_sets(splits, names)
+        train = splits.train
     for item, label in decided.labels.items():
         labels[item] = names.index(label)
     before = np.bincount(train.labels[level], minlength=len(names))
@@ -82,16 +88,9 @@ def apply_decisions(splits: Splits, decisions: Iterable[Decision], path: Path) -
     return replace(splits, train=train, noise=noise, decisions=dict(decided.counts), warnings=tuple(warnings))
 
 
-def _tags(data: Dataset, level: str) -> set[str]:
-    return {tag for name in data.names[level] for tag in name.split(JOINED)}
-
-
-def _with_sets(splits: Splits, decisions: Iterable[Decision]) -> Splits:
-    """The splits, which know the sets of tags that decisions make, too."""
-    level, names = splits.level, splits.train.names[splits.level]
-    known = _tags(splits.train, level)
-    made = {tag_set(row.label) for row in decisions if row.decision == "relabel"}
-    names = (*names, *sorted(name for name in made.difference(names) if known.issuperset(name.split(JOINED))))
+def _with_sets(splits: Splits, names: tuple[str, ...]) -> Splits:
+    """The splits, which know these sets of tags."""
+    level = splits.level
 
     def knowing(data: Dataset) -> Dataset:
         rule = tag_relations({level: names}, {level: data.tag_matches[level]})

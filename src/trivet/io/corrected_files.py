@@ -5,22 +5,25 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_form, csv_table
-from trivet.io.embedding_table import Vectors
+from trivet.io.embedding_table import Names, Vectors
 from trivet.io.formats import holds_vectors
 from trivet.io.json_files import json_lines_table, json_objects, label_cell
-from trivet.io.label_decisions import DECISIONS, UNDECIDED, decide, read_decisions
+from trivet.io.label_columns import ID
+from trivet.io.label_decisions import UNDECIDED, decide, read_decisions
 from trivet.io.npz_files import arrays_of_rows
 from trivet.io.overwrite_guard import CLEANED, EMBEDDED, Output, check_outputs, is_saved
 from trivet.io.read_embeddings import TEXT, read_texts, read_vectors
@@ -39,8 +42,12 @@ def write_cleaned(
     text: str | None = None,
     choice: VectorChoice = NO_CHOICE,
     tags: TagCells | None = None,
+    pairs: bool = False,
 ) -> dict[str, int]:
-    """Write the rows of a file as decisions have them: relabelled, or without those that are dropped.
+    """Write the rows of a file as decisions have them: relabelled, without those that are dropped, with added pairs.
+
+    An added pair follows the row that the decision names, as a copy of it with another right side, and with an id of
+    its own where the file has ids.
 
     All other columns, the order of the rows and the types of the columns stay, and of a csv file every byte of the rows
     that are kept: line ends, quotes and byte order mark. Of an .npy file a csv file is written
@@ -56,10 +63,11 @@ def write_cleaned(
         text: of a csv file, the column of texts; None for "text".
         choice: of a file of embeddings, as it was audited.
         tags: what cells of several labels are, as they were audited; a new label is then a set of tags of the file.
+        pairs: whether rows are pairs of the text and the level.
 
     Returns:
-        How many rows there were and are, "rows" and "left", and how many were decided to "keep", "relabel", "drop", or
-        are "undecided".
+        How many rows there were and are, "rows" and "left"; how many decisions "keep", "relabel", "drop" and "add"; and
+        how many rows are "undecided".
 
     Raises:
         ValueError: if a file is broken or of another format, the output exists, nothing was decided, an id is no row's,
@@ -78,9 +86,10 @@ def write_cleaned(
     ids, labels, numbers = vectors.names(), vectors.labels[level].tolist(), vectors.rows
     classes = f"at level {level!r} of {path}"
     known = {tag for label in set(labels) for tag in label.split(JOINED)} if level in vectors.tags else None
-    decided = decide(read_decisions(decisions), decisions, ids, labels, items="row", classes=classes, tags=known)
-    counts = decided.counts
-    if not any(counts[name] for name in DECISIONS):
+    made, lefts = read_decisions(decisions), vectors.texts if pairs else None
+    decided = decide(made, decisions, ids, labels, items="row", classes=classes, tags=known, lefts=lefts)
+    counts, decided_on = decided.counts, {row.id for row in made if row.decision != UNDECIDED}
+    if not decided_on:
         raise ValueError(
             f"decisions must decide on at least one item: {decisions} holds none; fill in its column decision with "
             "keep, relabel or drop."
@@ -94,11 +103,27 @@ def write_cleaned(
         {row: first[label] for row, label in changed.items() if label in first},
         numbers[~decided.remaining],
         {row: label.split(JOINED) for row, label in changed.items() if label not in first},
+        [(int(numbers[row]), first[label]) for row, label in decided.added],
+        _new_ids(vectors.ids, [row for row, _ in decided.added]),
         None if tags is None else tags.separator,
     )
     count = WRITERS[path.suffix.lower()](path, out, changes, choice)
-    counts[UNDECIDED] = count - sum(counts[name] for name in DECISIONS)
-    return {"rows": count, "left": count - len(changes.dropped), **counts}
+    counts[UNDECIDED] = count - len(decided_on)
+    return {"rows": count, "left": count - len(changes.dropped) + len(changes.added), **counts}
+
+
+def _new_ids(ids: Names | None, rows: Sequence[int]) -> list[str | None]:
+    """Ids of copies of some rows: the next numbers, or where ids are texts, those of the rows with a number."""
+    if ids is None:
+        return [None] * len(rows)
+    if all(re.fullmatch("[0-9]+", id) for id in ids):
+        largest = max(map(int, ids))
+        return [str(largest + number) for number in range(1, len(rows) + 1)]
+    known, new = set(ids.tolist()), list[str | None]()
+    for row in rows:
+        new.append(next(id for number in itertools.count(2) if (id := f"{ids[row]}-{number}") not in known))
+        known.add(new[-1])
+    return new
 
 
 class _Changes(NamedTuple):
@@ -110,6 +135,8 @@ class _Changes(NamedTuple):
         taken: a row -> the row whose label it takes.
         dropped: `(M,)` the rows that are left out.
         sets: a row -> its tags, where no row has just these.
+        added: rows that are copied, and for each copy the row whose label it takes.
+        ids: of the copies; None where rows have none.
         separator: between tags; None of classes.
     """
 
@@ -118,6 +145,8 @@ class _Changes(NamedTuple):
     taken: dict[int, int]
     dropped: Integers
     sets: dict[int, list[str]]
+    added: list[tuple[int, int]]
+    ids: list[str | None]
     separator: str | None
 
     def cell(self, row: int, instead: object) -> list[str] | str:
@@ -131,13 +160,33 @@ class _Changes(NamedTuple):
             )
         return json.dumps(self.sets[row]) if self.separator == LIST else str(self.separator).join(self.sets[row])
 
-    def rows(self, count: int) -> tuple[Integers, Integers]:
-        """The rows of a file of N that stay, and whose label each takes; ValueError if none stays."""
+    def concern(self, row: int, taken: int) -> bool:
+        """Test whether a row that takes the label of another, or of itself, differs from the old one."""
+        return taken != row or row in self.sets
+
+    def rows(self, count: int) -> _NewRows:
+        """The rows that a file of N becomes; ValueError if there is none."""
         rows, source = np.delete(np.arange(count), self.dropped), np.arange(count)
+        source[list(self.taken)] = list(self.taken.values())
+        copied, labels = np.array(self.added, np.int64).reshape(-1, 2).T
+        ids = [None] * len(rows) + self.ids
+        rows, source = np.concatenate([rows, copied]), np.concatenate([source[rows], labels])
         if not len(rows):
             raise ValueError(f"decisions must leave a row: those of {self.decisions} drop all {count}; keep some.")
-        source[list(self.taken)] = list(self.taken.values())
-        return rows, source[rows]
+        order = np.argsort(rows, kind="stable")
+        return _NewRows(rows[order], source[order], [ids[position] for position in order.tolist()])
+
+
+class _NewRows(NamedTuple):
+    """The rows of a new file: the row of the old one that each is, the one whose label it takes, and a new id."""
+
+    rows: Integers
+    labels: Integers
+    ids: list[str | None]
+
+    def each(self) -> Iterator[tuple[int, int, str | None]]:
+        """The rows one by one."""
+        return zip(self.rows.tolist(), self.labels.tolist(), self.ids, strict=True)
 
 
 def _check_paths(path: Path, decisions: Path, out: Path) -> None:
@@ -160,7 +209,7 @@ def _check_paths(path: Path, decisions: Path, out: Path) -> None:
 def _labels(path: Path, level: str | None, text: str | None, choice: VectorChoice, tags: TagCells | None) -> Vectors:
     levels = None if level is None else [level]
     return (
-        read_vectors(path, levels=levels, choice=choice, skip_empty=True, tags=tags)
+        read_vectors(path, levels=levels, choice=choice, skip_empty=True, tags=tags, text=text)
         if holds_vectors(path, choice)
         else read_texts(path, text=text or TEXT, levels=levels, skip_empty=True, tags=tags)
     )
@@ -186,13 +235,18 @@ def _csv(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
         raise ValueError(
             f"{path} must quote its fields as csv files do, each from the first to the last character; save it again."
         )
-    for row, taken in zip(*(numbers.tolist() for numbers in changes.rows(table.count)), strict=True):
-        line = records[row]
+    _, newline = lines[-1][-1]
+    for row, taken, new_id in changes.rows(table.count).each():
+        if not lines[-1][-1][1]:  # the last line of the file, which a copy follows
+            lines[-1] = [*lines[-1][:-1], (lines[-1][-1][0], newline)]
+        line = [*records[row]]
         if taken != row:
-            line = [*line[:position], (records[taken][position][0], line[position][1]), *line[position + 1 :]]
+            line[position] = records[taken][position][0], line[position][1]
         if row in changes.sets:
-            field = _field(str(changes.cell(row, labels[row])), delimiter).encode(encoding)
-            line = [*line[:position], (field, line[position][1]), *line[position + 1 :]]
+            line[position] = _field(str(changes.cell(row, labels[row])), delimiter).encode(encoding), line[position][1]
+        if new_id is not None:
+            of_id = names.index(ID[0])
+            line[of_id] = _field(new_id, delimiter).encode(encoding), line[of_id][1]
         lines.append(line)
     write_atomic(out, b"".join(field + end for line in lines for field, end in line))
     return table.count
@@ -234,7 +288,7 @@ def _npz(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     with read_errors(path, "npz"), np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     count = len(arrays[changes.level])
-    rows, source = changes.rows(count)
+    rows, source, _ = changes.rows(count)
     if changes.sets:
         cells = arrays[changes.level].astype(object)
         for row in changes.sets:
@@ -250,7 +304,7 @@ def _npy(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     with read_errors(path, "npy"):
         embeddings = np.lib.format.open_memmap(path, mode="r")
     _csv(choice.table or path.with_suffix(".csv"), out.with_suffix(".csv"), changes, choice)
-    _write_array(out, lambda sink: np.save(sink, embeddings[changes.rows(len(embeddings))[0]]))
+    _write_array(out, lambda sink: np.save(sink, embeddings[changes.rows(len(embeddings)).rows]))
     return len(embeddings)
 
 
@@ -261,40 +315,41 @@ def _json(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int
         table = json_lines_table(path)
         assert table.lines is not None
         numbers = (table.lines() - 1).tolist()
-        for row, taken in zip(*(rows.tolist() for rows in changes.rows(table.count)), strict=True):
-            if taken != row:
-                line, taken_from = (json.loads(lines[numbers[number]]) for number in (row, taken))
-                _copy_label(line, taken_from, changes.level)
-                end = b"\n" if lines[numbers[row]].endswith(b"\n") else b""
-                lines[numbers[row]] = json.dumps(line, ensure_ascii=False).encode() + end
-        for row in changes.sets:
-            line = json.loads(lines[numbers[row]])
-            _set_label(line, changes, row)
-            end = b"\n" if lines[numbers[row]].endswith(b"\n") else b""
-            lines[numbers[row]] = json.dumps(line, ensure_ascii=False).encode() + end
-        dropped = {numbers[row] for row in changes.dropped}
-        write_atomic(out, b"".join(line for number, line in enumerate(lines) if number not in dropped))
+        written = [[line] for line in lines]
+        for number in numbers:
+            written[number] = []
+        for row, taken, new_id in changes.rows(table.count).each():
+            line = lines[numbers[row]]
+            if changes.concern(row, taken):
+                new = _changed(json.loads(line), json.loads(lines[numbers[taken]]), changes, row, new_id)
+                line = json.dumps(new, ensure_ascii=False).encode() + (b"\n" if line.endswith(b"\n") else b"")
+            if written[numbers[row]] and not written[numbers[row]][-1].endswith(b"\n"):
+                written[numbers[row]][-1] += b"\n"  # the last line of the file, which a copy follows
+            written[numbers[row]].append(line)
+        write_atomic(out, b"".join(line for of_line in written for line in of_line))
         return table.count
     content, objects = json_objects(path)
     labels = copy.deepcopy(objects)
-    for row, taken in changes.taken.items():
-        _copy_label(objects[row], labels[taken], changes.level)
-    for row in changes.sets:
-        _set_label(objects[row], changes, row)
-    count = len(objects)
-    objects[:] = [objects[row] for row in changes.rows(count)[0]]
+    objects[:] = [
+        _changed(copy.deepcopy(labels[row]), labels[taken], changes, row, new_id)
+        if changes.concern(row, taken)
+        else labels[row]
+        for row, taken, new_id in changes.rows(len(labels)).each()
+    ]
     write_atomic(out, json.dumps(content, ensure_ascii=False, indent=2).encode())
-    return count
+    return len(labels)
 
 
-def _copy_label(row: dict[str, Any], other: dict[str, Any], level: str) -> None:
-    (target, name), (source, key) = (label_cell(each, level) for each in (row, other))
-    target[name] = source[key]
-
-
-def _set_label(row: dict[str, Any], changes: _Changes, number: int) -> None:
-    target, name = label_cell(row, changes.level)
-    target[name] = changes.cell(number, target[name])
+def _changed(
+    row: dict[str, Any], other: dict[str, Any], changes: _Changes, number: int, new_id: str | None
+) -> dict[str, Any]:
+    """A row with the label of another one or a set of its own, and with a new id."""
+    (target, name), (source, key) = (label_cell(each, changes.level) for each in (row, other))
+    target[name] = changes.cell(number, source[key]) if number in changes.sets else source[key]
+    if new_id is not None:
+        target, name = label_cell(row, ID[0])
+        target[name] = type(target[name])(new_id)
+    return row
 
 
 def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
@@ -306,7 +361,7 @@ def _write_array(out: Path, write: Callable[[io.BytesIO], None]) -> None:
 def _parquet(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> int:
     with read_errors(path, "parquet"):
         table = pa.parquet.read_table(path)
-    rows, source = changes.rows(len(table))
+    rows, source, ids = changes.rows(len(table))
     position = table.schema.get_field_index(changes.level)
     column = table.column(changes.level)
     if changes.sets:
@@ -316,6 +371,11 @@ def _parquet(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> 
         column = pa.chunked_array([pa.array(cells, column.type)])
     relabelled = column.take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(position, table.schema.field(position), relabelled)
+    if any(ids):
+        place = left.schema.get_field_index(ID[0])
+        old = left.column(place)
+        new = pc.coalesce(pa.array(ids, pa.string()), old.cast(pa.string()))
+        left = left.set_column(place, left.schema.field(place), new.cast(old.type))
     if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()

@@ -146,7 +146,7 @@ def test_decisions_are_applied_to_the_file(files: Path, run: Call) -> None:
     assert run("pets.csv", "--level", "kind", "--decisions", "d.csv", "--relabel-above", "0.5")[0] == 0
     code, out, _ = run("pets.csv", "--level", "kind", "--apply", "d.csv", "-o", "clean.csv")
     assert (code, out) == (
-        0, "clean.csv: 60 of 60 rows; 2 relabelled, 0 dropped, 58 kept as they are, 0 not decided on\n",
+        0, "clean.csv: 60 rows from 60; 2 relabelled, 0 dropped, 58 kept as they are, 0 not decided on\n",
     )  # fmt: skip
     with Path("clean.csv").open(newline="") as file:
         kinds = [row["kind"] for row in csv.DictReader(file)]
@@ -156,11 +156,11 @@ def test_decisions_are_applied_to_the_file(files: Path, run: Call) -> None:
     assert (code, "Note: The decision file leaves out 2 of 60 items (3.3 %)" in out) == (0, True)
     code, out, _ = run("pets.csv", "--level", "kind", "--apply", "d2.csv", "-o", "left.csv")
     assert (code, out) == (
-        0, "left.csv: 58 of 60 rows; 0 relabelled, 2 dropped, 58 kept as they are, 0 not decided on\n",
+        0, "left.csv: 58 rows from 60; 0 relabelled, 2 dropped, 58 kept as they are, 0 not decided on\n",
     )  # fmt: skip
     code, out, _ = run("pets.csv", "--level", "kind", "--apply", "d.csv", "-o", "2.csv", "--json")
     assert json.loads(out) == {
-        "rows": 60, "left": 60, "keep": 58, "relabel": 2, "drop": 0, "undecided": 0, "output": "2.csv",
+        "rows": 60, "left": 60, "keep": 58, "relabel": 2, "drop": 0, "add": 0, "undecided": 0, "output": "2.csv",
     }  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_train_takes_the_decisions(files: Path, run_command: Call) -> None:
     Path("bad.csv").write_text("id,decision,label\ndigits/0000,relable,\n")
     code, out, err = run_command("train", "small.toml", "--labels", "bad.csv")
     assert (code, out) == (2, "")
-    assert err.startswith("trivet: a decision must be keep, relabel or drop")
+    assert err.startswith("trivet: a decision must be keep, relabel, drop or add")
     assert not Path("runs").exists()
     code, _, err = run_command("train", "--resume", "run", "--labels", "bad.csv")
     assert (code, err.count("\n")) == (2, 1)
@@ -245,5 +245,5 @@ def test_train_takes_the_decisions(files: Path, run_command: Call) -> None:
     code, _, err = run_command("train", "small.toml", "--labels", "1", "-o", "out", "--json")
     assert code == 0, err
     record = json.loads(Path("out/record.json").read_text())
-    assert record["data"]["decisions"] == {"keep": 0, "relabel": 0, "drop": 1, "undecided": 0}
+    assert record["data"]["decisions"] == {"keep": 0, "relabel": 0, "drop": 1, "add": 0, "undecided": 0}
     assert record["data"]["train"]["items"] == 182

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,10 +80,9 @@ def test_right_pairs_are_not_accused(words: list[list[str]], run_command: Call) 
     assert all(row["probability_wrong"] < 0.5 for row in json.loads(out)["pair_suspects"] if row["kind"] == "listed")
 
 
-def test_what_is_called_wrong_gets_an_answer_of_its_kind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: Call
-) -> None:
-    """Six items of a kind on each side; each belongs to all of its kind, and is listed with one."""
+@pytest.fixture
+def kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """Six items of a kind on each side; each belongs to all of its kind, and is listed with one; 20 are wrong."""
     monkeypatch.chdir(tmp_path)
     random, kinds = np.random.default_rng(0), np.repeat(np.arange(60), 6)
     centres = random.normal(size=(60, 8))
@@ -94,14 +94,55 @@ def test_what_is_called_wrong_gets_an_answer_of_its_kind(
     rows = [[f"l{row}", f"r{partner}"] for row, partner in enumerate(partners.tolist())]
     with Path("faq.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["query", "answer"], *rows])
-    vectors = ("--left-vectors", "l.npz", "--right-vectors", "r.npz")
+    return kinds
+
+
+VECTORS = ("--left-vectors", "l.npz", "--right-vectors", "r.npz")
+
+
+def test_what_is_called_wrong_gets_an_answer_of_its_kind(kinds: np.ndarray, run_command: Call) -> None:
     options = ("--decisions", "d.csv", "--relabel-above", "0.5")
-    code, _, err = run_command("audit", "faq.csv", "--pairs", *vectors, *options)
+    code, _, err = run_command("audit", "faq.csv", "--pairs", *VECTORS, *options)
     assert (code, err) == (0, "")
     offered = {int(row["id"]): row["label"] for row in rows_of("d.csv") if row["decision"] == "relabel"}
     assert len(offered) > 10
     assert {*offered} <= {*range(0, 120, 6)}
     assert all(kinds[row] == kinds[int(answer[1:])] for row, answer in offered.items())
+
+
+def test_missing_pairs_are_added(kinds: np.ndarray, run_command: Call) -> None:
+    """Each once: as a row of its own, or in place of a wrong one; pairs that the file judges are not missing."""
+    before = [(row["query"], row["answer"]) for row in rows_of("faq.csv")]
+    options = ("--decisions", "d.csv", "--relabel-above", "0.5", "--out", "s.csv", "--report", "page.html")
+    assert run_command("audit", "faq.csv", "--pairs", *VECTORS, *options)[0] == 0
+    missing = {(row["id"], row["right"]) for row in rows_of("s.csv") if row["kind"] == "missing"}
+    decided = {what: {(row["id"], row["label"]) for row in rows_of("d.csv") if row["decision"] == what}
+               for what in ("add", "relabel")}  # fmt: skip
+    assert len({id for id, _ in decided["add"]}) < len(decided["add"])  # some rows get several
+    assert decided["add"] | decided["relabel"] == missing
+    assert not decided["add"] & decided["relabel"]
+    code, out, err = run_command("audit", "faq.csv", "--pairs", "--apply", "d.csv", "-o", "clean.csv")
+    assert (code, err) == (0, "")
+    count = len(decided["add"])
+    assert out.startswith(f"clean.csv: {360 + count} rows from 360; {count} pairs added, 20 relabelled, 0 dropped,")
+    after = {(row["query"], row["answer"]) for row in rows_of("clean.csv")}
+    assert after == {pair for row, pair in enumerate(before) if row % 6 or row >= 120} | {
+        (before[int(id)][0], label) for id, label in missing
+    }
+    code, out, err = run_command("audit", "clean.csv", "--pairs", *VECTORS, "--json")
+    assert code == 0
+    assert not [row for row in json.loads(out)["pair_suspects"] if row["kind"] == "missing"]
+    code, _, err = run_command("audit", "clean.csv", "--pairs", "--apply", "d.csv", "-o", "again.csv")
+    assert (code, "If these decisions were applied before, there is nothing to do" in err) == (2, True)
+
+    id, right = min(decided["add"])
+    judged = [[*pair, 1] for pair in before] + [[before[int(id)][0], right, 0]]
+    with Path("faq.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["query", "answer", "score"], *judged])
+    _, out, _ = run_command("audit", "faq.csv", "--pairs", *VECTORS, "--json")
+    pairs = {(row["id"], row["right"]) for row in json.loads(out)["pair_suspects"] if row["kind"] == "missing"}
+    assert len(pairs) > 100
+    assert (id, right) not in pairs
 
 
 def test_vectors_of_two_spaces(words: list[list[str]], run_command: Call) -> None:
@@ -156,6 +197,23 @@ def test_a_run_on_pairs_is_audited_by_what_it_was_trained_on(words: list[list[st
     assert "does not judge them" in " ".join(records[0]["notes"])
     code, _, err = run_command("audit", "runs/faq", "--pairs")
     assert (code, "leave out --pairs" in err) == (2, True)
+
+
+def test_a_run_on_pairs_is_trained_on_the_table_with_decisions(words: list[list[str]], run_command: Call) -> None:
+    """Its rows are no items of the run; what the sentence says works."""
+    Path("d.csv").write_text(f"id,decision,label\n3,add,{words[7][1]}\n5,drop,\n")
+    model = '[loss]\nname = "supcon"\n[model]\nname = "linear"\n[training]\nsteps = 2\n'
+    for name in ("faq", "new"):
+        Path(f"{name}.toml").write_text(f'[data]\nname = "pairs"\npath = "{name}.csv"\n{model}')
+    code, _, err = run_command("train", "faq.toml", "--labels", "d.csv", "-o", "run")
+    assert (code, "data.decisions is for classes and tags" in err) == (2, True)
+    remedy = re.search(r"with trivet (audit .*), and train on that", err)
+    assert remedy is not None
+    code, out, err = run_command(*remedy[1].replace("TABLE", "faq.csv").replace("NEW", "new.csv").split())
+    assert (code, err) == (0, "")
+    assert out.startswith("new.csv: 300 rows from 300; 1 pair added, 0 relabelled, 1 dropped")
+    code, _, err = run_command("train", "new.toml", "-o", "run")
+    assert (code, "300 pairs that belong together" in err) == (0, True)
 
 
 def test_pairs_that_cannot_be_judged(words: list[list[str]], run_command: Call) -> None:

@@ -79,7 +79,7 @@ def test_decisions_are_sets_of_tags(given: np.ndarray, run_command: Call) -> Non
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json", "parquet"])
 def test_a_set_that_no_row_has(tmp_path: Path, run_command: Call, suffix: str) -> None:
-    """It is written as the cells are: with the separator, or as a list."""
+    """It is written as the cells are, with the separator or as a list; a tag is added, a set changed."""
     lists = suffix != "csv"
     cells = [["x"], ["y"], ["x", "y"], ["z"]]
     rows = [{"id": f"a{row}", "text": f"words {row}", "tags": tags} for row, tags in enumerate(cells)]
@@ -94,10 +94,11 @@ def test_a_set_that_no_row_has(tmp_path: Path, run_command: Call, suffix: str) -
         lines = "\n".join(json.dumps(row) for row in rows)
         path.write_text(json.dumps(rows) if suffix == "json" else lines)
     decisions = tmp_path / "d.csv"
-    decisions.write_text("id,decision,label\na1,relabel,z;y\na0,drop,\na3,relabel,x\n")
+    decisions.write_text("id,decision,label\na1,add,z\na0,drop,\na3,relabel,x\n")
     asked = ("--labels", "tags", "--separator", "list" if lists else "|")
-    code, _, err = run_command("audit", str(path), *asked, "--apply", str(decisions), "-o", str(out))
+    code, said, err = run_command("audit", str(path), *asked, "--apply", str(decisions), "-o", str(out))
     assert (code, err) == (0, "")
+    assert ": 3 rows from 4; 1 tag added, 1 relabelled, 1 dropped, 0 kept as they are, 1 not" in " ".join(said.split())
     if suffix == "csv":
         assert out.read_text().splitlines()[1:] == ["a1,words 1,y|z", "a2,words 2,x|y", "a3,words 3,x"]
         return

@@ -23,14 +23,14 @@ class Audited:
     """An audit of classes, tags or pairs.
 
     A class, a set of tags and the right content of a pair are labels of items: a decision keeps one, gives another, or
-    drops the item.
+    drops the item. Of the left content of pairs there may be several items; one is added for a pair that is missing.
 
     Attributes:
         items: the items.
         record: without the names of files.
         suspects: S items, most suspect first; none where nothing can be judged.
         positions: `(S,)` which items these are.
-        reasons: position of an item -> what speaks for its label and against it.
+        reasons: number of a suspect -> what speaks for its label and against it.
         near: positions `(Q,)` -> those of the nearest others `(Q, k)`, nearest first, and their distances.
         columns, rows: of the table of suspects.
         retained: items of each label that `--drop-above` leaves.

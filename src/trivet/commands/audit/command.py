@@ -64,13 +64,15 @@ def _apply(request: AuditOptions, decisions: Path) -> int:
             text, level = side_columns(request.embeddings, sides.left, sides.right)
             tags = TagCells(SINGLE)
         counts = write_cleaned(
-            request.embeddings, decisions, output, level=level, text=text, choice=request.choice, tags=tags
-        )
+            request.embeddings, decisions, output, level=level, text=text, choice=request.choice, tags=tags,
+            pairs=sides is not None,
+        )  # fmt: skip
     if request.json:
         print_json(counts | {"output": str(output)})
     else:
+        more = f"{counted(counts['add'], 'tag' if sides is None else 'pair')} added, " if counts["add"] else ""
         print_text(
-            f"{output}: {counts['left']} of {counted(counts['rows'], 'row')}; {counts['relabel']} relabelled, "
+            f"{output}: {counted(counts['left'], 'row')} from {counts['rows']}; {more}{counts['relabel']} relabelled, "
             f"{counts['drop']} dropped, {counts['keep']} kept as they are, {counts['undecided']} not decided on"
         )
     return 0

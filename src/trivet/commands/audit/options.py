@@ -78,7 +78,7 @@ class AuditOptions(VectorOptions):
         float | None,
         typer.Option(
             help="Fill in decisions: relabel if another label is proposed that is right with a probability above this, "
-            "else keep. Default: leave them empty."
+            "else keep; add pairs that are missing with such a probability. Default: leave them empty."
         ),
     ] = None
     drop_above: Annotated[

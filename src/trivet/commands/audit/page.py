@@ -23,14 +23,16 @@ class PageData(Record):
 
     `tags` are those that a new label may join by ";". `items` are id, number of the label, number of the picture and
     text; `suspects` number of the proposed label and of the one on offer, per cent, reasons, duplicate, the item it is
-    one of, its label, outlier, and neighbours: item and how near it is.
+    one of, its label, outlier, neighbours: item and how near it is, and whether it is a pair that is missing.
     """
 
     key: str
     names: list[str]
     tags: list[str]
     items: list[tuple[str, int, int | None, str | None]]
-    suspects: list[tuple[int, int, str, list[str], str | None, str | None, str | None, bool, list[tuple[int, str]]]]
+    suspects: list[
+        tuple[int, int, str, list[str], str | None, str | None, str | None, bool, list[tuple[int, str]], bool]
+    ]
     wrong: str
 
 
@@ -63,7 +65,7 @@ def write_audit_report(record: AuditRecord, path: Path) -> None:
         "faceless": sum(suspect.thumbnail is None and suspect.text is None for suspect in suspects),
         "labels": _counted(suspect.label for suspect in suspects),
         "proposed": _counted(str(suspect.proposed_label) for suspect in suspects),
-        "kinds": _kinds(suspects),
+        "kinds": _kinds(record),
         "suffix": suffix if (suffix := Path(record.name).suffix.lower()) in _FILES else ".csv",
         "names": record.class_names,
         "transition": record.transition,
@@ -82,8 +84,12 @@ def _counted(names: Iterable[str]) -> list[tuple[str, int]]:
     return sorted(Counter(names).items(), key=lambda pair: (len(pair[0]) if pair[0].isdigit() else 0, pair[0]))
 
 
-def _kinds(suspects: Sequence[SuspectItem]) -> list[tuple[str, str, int]]:
+def _kinds(record: AuditRecord) -> list[tuple[str, str, int]]:
     """Filters of the page: value, words, and number of items."""
+    suspects = record.selected
+    if record.pairs is not None:
+        missing = sum(suspect.missing for suspect in suspects)
+        return [("listed", "listed pairs", len(suspects) - missing), ("missing", "missing pairs", missing)]
     exact_or_near = [suspect.duplicate_label for suspect in suspects]
     return [
         ("other", "duplicates, other label", exact_or_near.count("other")),
@@ -104,14 +110,19 @@ def _data(record: AuditRecord, pictures: Pictures) -> PageData:
             names.append(name)
         return number[name]
 
-    def item(entry: SuspectItem | NearbyItem) -> int:
+    def add(entry: SuspectItem | NearbyItem) -> int:
+        items.append((entry.id, numbered(entry.label), pictures.number(entry.thumbnail), entry.text))
+        return len(items) - 1
+
+    def item(entry: NearbyItem) -> int:
         if entry.id not in positions:
-            positions[entry.id] = len(items)
-            items.append((entry.id, numbered(entry.label), pictures.number(entry.thumbnail), entry.text))
+            positions[entry.id] = add(entry)
         return positions[entry.id]
 
     for entry in record.selected:
-        item(entry)
+        position = add(entry)
+        if not entry.missing:
+            positions[entry.id] = position
     suspects = []
     for entry in record.selected:
         estimated = record.verdict != "cannot-tell"
@@ -119,8 +130,10 @@ def _data(record: AuditRecord, pictures: Pictures) -> PageData:
         near = [(item(near), _near(near)) for near in entry.neighbours]
         labels = numbered(str(entry.proposed_label)), numbered(entry.offered(record.verdict))
         twin = entry.duplicate, entry.duplicate_of, entry.duplicate_label
-        suspects.append((*labels, probability_text(probability), entry.reasons, *twin, entry.outlier, near))
-    content = [record.name, record.split, record.level, [[entry.id, entry.label] for entry in record.selected]]
+        shown = probability_text(probability), entry.reasons, *twin, entry.outlier, near
+        suspects.append((*labels, *shown, entry.missing))
+    facts = [[entry.id, entry.proposed_label if entry.missing else entry.label] for entry in record.selected]
+    content = [record.name, record.split, record.level, facts]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
     return PageData(key=key, names=names, tags=record.tag_names, items=items, suspects=suspects, wrong=_wrong(record))
 

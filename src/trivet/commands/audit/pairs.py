@@ -31,6 +31,7 @@ from trivet.training.run_folder import RunFolder
 NEIGHBOURS = 8
 MOST = 1000  # rows on a page
 LISTED, MISSING = "listed", "missing"
+TOGETHER = "not listed, and goes together as listed pairs do"
 OF_RUN = (
     "The network of the run was trained on these pairs and does not judge them. Decisions are applied to the file, by "
     "trivet audit {path} --pairs --apply."
@@ -175,29 +176,51 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
     wrong, above = suspects.probability_wrong[number], suspects.random_above[number]
     order = np.lexsort((np.arange(len(number)), -above, -wrong)) if judged else np.arange(0)
     called = int((suspects.probability_wrong > 0.5).sum())
-    better: dict[int, tuple[int, float]] = {}
-    for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing.tolist(), strict=True):
-        better.setdefault(i, (j, probability))
+    texts, contents = items.texts or (), table.right.contents
+    judged_pairs = {tuple(pair) for pair in table.pairs.tolist()}  # those that do not belong together, too
+    missing = {
+        (i, j): probability
+        for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing.tolist(), strict=True)
+        if (i, j) not in judged_pairs
+    }
+    row_of = {i: row for row, i in reversed([*enumerate(rows.pairs[:, 0].tolist())])}  # the first one
+    better = dict(reversed(missing))  # the likeliest one
 
     def evidence(row: int) -> str:
         return f"{100 * above[row]:.1f} % of pairs put together at random go together better"
 
-    def suspect(row: int) -> Suspect:
-        right, probability = better.get(int(rows.pairs[row, 0]), (int(rows.pairs[row, 1]), 1.0))
-        if wrong[row] <= 0.5:
-            right, probability = int(rows.pairs[row, 1]), 0.0
+    def listed_suspect(row: int) -> Suspect:
+        i, j = rows.pairs[row].tolist()
+        right = better.get(i, j) if wrong[row] > 0.5 else j
         return Suspect(
             id=rows.ids[row],
-            label=str(items.labels[row]),
-            proposed_label=table.right.contents[right],
+            label=contents[j],
+            proposed_label=contents[right],
             probability_wrong=_short(wrong[row]),
             probability_not_separable=_short(wrong[row]),
-            probability_proposed=_short(wrong[row] * probability),
+            probability_proposed=_short(wrong[row] * missing.get((i, right), 0.0)),
             evidence=evidence(row),
-            text=None if items.texts is None else items.texts[row],
+            text=texts[row],
         )
 
-    texts = items.texts or ()
+    def missing_suspect(i: int, j: int) -> Suspect:
+        row = row_of[i]
+        return Suspect(
+            id=rows.ids[row],
+            label="(not listed)",
+            missing=True,
+            proposed_label=contents[j],
+            probability_wrong=_short(missing[i, j]),
+            probability_proposed=_short(missing[i, j]),
+            evidence=f"{TOGETHER}; listed is {contents[rows.pairs[row, 1]]}",
+            text=texts[row],
+        )
+
+    offered = {(i, better[i]) for i in rows.pairs[wrong > 0.5, 0].tolist() if i in better}  # in place of a wrong one
+    added = [pair for pair in missing if pair not in offered and pair[0] in row_of]
+    ranked = [(listed_suspect(row), row) for row in order.tolist()]
+    ranked += [(missing_suspect(*pair), row_of[pair[0]]) for pair in added]
+    ranked.sort(key=lambda each: -(each[0].probability_wrong or 0.0))
     pair_suspects = [
         PairSuspect(
             id=rows.ids[row],
@@ -210,20 +233,20 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
         for row in order.tolist()
     ] + [
         PairSuspect(
-            id="",
+            id=rows.ids[row_of[i]] if i in row_of else "",
             left=table.left.contents[i],
-            right=table.right.contents[j],
+            right=contents[j],
             kind=MISSING,
             probability_wrong=_short(probability),
-            evidence="not listed, and goes together as listed pairs do",
+            evidence=TOGETHER,
         )
-        for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing, strict=True)
+        for (i, j), probability in missing.items()
     ]
     least, most = suspects.wrong
     details = [f"{items.name}: {counted(len(listed), 'pair')} of {items.level}, in {counted(len(rows.ids), 'row')}"]
     if judged:
         details.insert(0, f"between {100 * least:.1f} and {100 * most:.1f} % of the pairs do not belong together")
-        details.append(f"{counted(len(suspects.missing), 'pair')} that the file does not list go together as those do")
+        details.append(f"{counted(len(missing), 'pair')} that the file does not list go together as those do")
     record = AuditRecord(
         headline=f"Called wrong: {called} of {counted(len(listed), 'pair')}" if judged else suspects.reason,
         details=details,
@@ -236,13 +259,12 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
         pair_suspects=pair_suspects,
         notes=list(items.notes),
     )
-    first = order[:MOST]
     return Audited(
         items=items,
         record=record,
-        suspects=[suspect(row) for row in order.tolist()],
-        positions=first,
-        reasons=lambda row: [evidence(row)],
+        suspects=[suspect for suspect, _ in ranked],
+        positions=np.array([row for _, row in ranked[:MOST]], np.int64),
+        reasons=lambda number: [str(ranked[number][0].evidence)],
         near=nearest_items(items, NEIGHBOURS),
         columns=[*PAIR_SUSPECTS, "decision"],
         rows=([*(getattr(row, name) for name in PAIR_SUSPECTS), ""] for row in pair_suspects),

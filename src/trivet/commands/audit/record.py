@@ -29,7 +29,8 @@ class Suspect(Record):
 
     The proposed label is the item's own where no other is more probable. The neighbour label is the one that most of
     its neighbours have, `neighbour_count` of them; of equally frequent ones that of the nearest. It is no proposal.
-    `duplicate` is "exact" or "near", `duplicate_label` "same" or "other".
+    `duplicate` is "exact" or "near", `duplicate_label` "same" or "other". Of a pair that is `missing`, the proposed
+    label is added, and there is no other.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Suspect(Record):
     duplicate_label: str | None = None
     outlier: bool = False
     text: str | None = None
+    missing: bool = False
 
     def offered(self, verdict: str) -> str:
         """The label that a person is offered for the item, and may choose: the proposed one.
@@ -72,7 +74,10 @@ class TagSuspect(Record):
 
 
 class PairSuspect(Record):
-    """A pair of a row, or one that is missing: whether the one is wrong to be listed, or the other not to be."""
+    """A pair of a row, or one that is missing: whether the one is wrong to be listed, or the other not to be.
+
+    The id is that of the row; of a missing pair, that of the first row of its left side, empty if there is none.
+    """
 
     id: str
     left: str

@@ -32,7 +32,7 @@ from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import class_numbers
-from trivet.io.label_decisions import write_decisions
+from trivet.io.label_decisions import ADD, write_decisions
 from trivet.io.overwrite_guard import (
     DECISION_FILE,
     PAIR_SUSPECTS,
@@ -178,18 +178,18 @@ def _apply_options(request: AuditOptions, record: AuditRecord) -> str:
 def audit_classes(request: AuditOptions, items: Items) -> Audited:
     """Audit classes: all items are suspects, unless the embedding hardly knows the labels."""
     judgement = judge(items, neighbours=request.neighbours, seed=request.seed)
+    (classes,), names = class_numbers(items.labels)
     judged, noise, record = judgement.suspects, judgement.suspects.noise, summary(items, judgement)
     if (refused := _refused(noise, request.relabel_above, request.drop_above)) is not None:
         record.refused = refused
-    columns = SUSPECTS + FURTHER
+    columns, evidence = SUSPECTS + FURTHER, _evidence(judged, classes, names)
     rows = record.suspects if noise.verdict != "uninformative" else _rows(items, judgement)
-    (classes,), names = class_numbers(items.labels)
     return Audited(
         items=items,
         record=record,
         suspects=record.suspects,
         positions=judged.order,
-        reasons=_evidence(judged, classes, names),
+        reasons=lambda suspect: evidence(int(judged.order[suspect])),
         near=lambda rows: (judged.neighbours[rows], judged.neighbour_distances[rows]),
         columns=columns,
         rows=([_cell(getattr(row, name)) for name in columns] for row in rows),
@@ -370,7 +370,7 @@ def _cell(value: Any) -> Any:
 def _decided(
     suspects: Sequence[Suspect], verdict: str, relabel_above: float | None, drop_above: float | None, least: int
 ) -> list[tuple[str, str, str]]:
-    """Rows (id, decision, label) in the order of the suspects: relabel, or else drop, or else keep; "" without both.
+    """Rows (id, decision, label) in the order of the suspects: relabel or add, or else drop, or else keep; "" without.
 
     Args:
         least: items of each label that are not dropped.
@@ -382,7 +382,9 @@ def _decided(
         label = suspect.label
         right, doubtful = suspect.probability_proposed or 0.0, suspect.probability_not_separable or 0.0
         if relabel_above is not None and right > relabel_above and suspect.proposed_label != label:
-            return "relabel"
+            return ADD if suspect.missing else "relabel"
+        if suspect.missing:
+            return ""
         if drop_above is not None and doubtful > drop_above and retained[label] >= least:
             return "drop"
         retained[label] += 1
@@ -397,7 +399,8 @@ def _left_out(record: AuditRecord, decided: Sequence[tuple[str, str, str]], abov
     noun, doubt = "item", "whose labels are wrong, or whose classes overlap there, with a probability"
     if record.pairs is not None:
         noun, doubt = "row", "whose sides do not belong together with a probability"
-    share = f"{count} of {counted(len(decided), noun)} ({100 * count / len(decided):.1f} %)"
+    total = record.items or 0
+    share = f"{count} of {counted(total, noun)} ({100 * count / total:.1f} %)"
     return f"The decision file leaves out {share}, {doubt} above {100 * above:g} %."
 
 
@@ -434,8 +437,9 @@ def _page_items(audited: Audited) -> list[SuspectItem]:
     positions = audited.positions[:PAGE_ITEMS]
     indices, gaps = audited.near(positions)
     listed = []
-    for i, row, near, far in zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False):
-        suspect = SuspectItem(**dict(row), reasons=audited.reasons(i))
+    shown = zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False)
+    for number, (i, row, near, far) in enumerate(shown):
+        suspect = SuspectItem(**dict(row), reasons=audited.reasons(number))
         suspect.thumbnail, suspect.text = face(i)
         suspect.neighbours = [nearby(j, gap) for j, gap in islice(zip(near, far, strict=True), PAGE_NEIGHBOURS)]
         listed.append(suspect)

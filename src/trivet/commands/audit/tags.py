@@ -39,13 +39,14 @@ def audit_tags(request: AuditOptions, items: Items) -> Audited:
     of_item: dict[int, list[int]] = defaultdict(list)
     for number, item in enumerate(suspects.items.tolist()):
         of_item[item].append(number)
+    numbers_of = [*of_item.values()]
     columns = [*TAG_SUSPECTS, "decision", *(() if items.texts is None else ("text",))]
     return Audited(
         items=items,
         record=record.model_copy(update={"tag_names": tags.names.tolist()}),
         suspects=[_item_suspect(items, tags, suspects, item, numbers) for item, numbers in of_item.items()],
         positions=np.array(list(of_item), np.int64),
-        reasons=lambda item: [_reason(tags, suspects, number) for number in of_item[item]],
+        reasons=lambda suspect: [_reason(tags, suspects, number) for number in numbers_of[suspect]],
         near=nearest_items(items, NEIGHBOURS),
         columns=columns,
         rows=([getattr(row, name, None) or "" for name in columns] for row in record.tag_suspects),

@@ -98,7 +98,7 @@ def train(
             metavar="TEXT",
             help="Of your data: a column of labels, or for a folder the name of a level; may be repeated, the coarse "
             "one first. With settings: decisions on training labels, a csv file id,decision,label as trivet audit "
-            "writes it: keep, relabel or drop; the same as --set data.decisions=FILE.",
+            "writes it: keep, relabel, drop, or of tags add; the same as --set data.decisions=FILE.",
         ),
     ] = None,
     separator: Separator = None,

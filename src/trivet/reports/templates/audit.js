@@ -19,6 +19,8 @@
   const proposed = (i) => names[suspects[i][0]];
   // The class that a button offers; null where it is the item's own.
   const offered = (i) => (names[suspects[i][1]] === label(i) ? null : names[suspects[i][1]]);
+  const missing = (i) => suspects[i][9];
+  const giving = (i) => (missing(i) ? "add" : "relabel");
   // Whether that is only what most neighbours have.
   const likeNeighbours = (i) => offered(i) !== null && offered(i) !== proposed(i);
 
@@ -41,7 +43,7 @@
   }
   // Why an item cannot be decided on so; empty if it can.
   function fault(i, decision, to) {
-    if (decision !== "relabel") return ["keep", "drop"].includes(decision) ? "" : "no such decision";
+    if (decision !== giving(i)) return decision === "keep" || (decision === "drop" && !missing(i)) ? "" : "no such decision";
     return to === label(i) ? "it has this label already" : allowed(to) ? "" : tags.length ? "no tag has this name" : "no class has this name";
   }
   function load() {
@@ -64,10 +66,7 @@
   const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const say = (text) => { element("said").textContent = text; };
-  const words = (i) => {
-    const one = decisions.get(i);
-    return one === undefined ? "" : one[0] === "relabel" ? `relabel ${one[1]}` : one[0];
-  };
+  const words = (i) => (decisions.get(i) ?? []).filter(Boolean).join(" ");
 
   function tally() {
     const done = decisions.size;
@@ -114,7 +113,7 @@
   }
 
   function neighbour(own, [j, near]) {
-    const same = items[j][1] === items[own][1];
+    const same = items[j][1] === (missing(own) ? suspects[own][0] : items[own][1]);
     const made = make("li", `item ${same ? "right" : "wrong"}`);
     if (items[j][2] !== null) made.append(picture(items[j][2]));
     made.append(make("span", `mark ${same ? "right" : "wrong"}`, same ? "✓ " : "✗ "), make("span", "class name", label(j)));
@@ -136,7 +135,7 @@
     read.textContent = text ?? "";
     element("id").textContent = id(i);
     element("chance").style.width = `${parseFloat(cents.replace(">", "")) || 0}%`;
-    element("percent").textContent = `${cents} % ${wrong}`;
+    element("percent").textContent = `${cents} % ${missing(i) ? "missing" : wrong}`;
     element("evidence").replaceChildren(...evidence.map((one) => make("li", "name", one)));
     const flags = [];
     if (duplicate !== null) flags.push(`${duplicate} duplicate of ${twin}, ${twinLabel === "other" ? "which has another label" : "with the same label"}`);
@@ -147,13 +146,15 @@
     const [decision, to] = decisions.get(i) ?? ["", ""];
     keep.querySelector("b").textContent = label(i);
     const offer = offered(i);
+    element("giving").textContent = giving(i);
     relabel.querySelector("b").textContent = offer ?? "(no other label is proposed)";
     element("like").hidden = !likeNeighbours(i);
     relabel.disabled = offer === null;
+    [drop.disabled, other.disabled] = [missing(i), missing(i)];
     keep.setAttribute("aria-pressed", String(decision === "keep"));
     drop.setAttribute("aria-pressed", String(decision === "drop"));
-    relabel.setAttribute("aria-pressed", String(decision === "relabel" && to === offer));
-    other.value = decision === "relabel" && to !== offer ? to : "";
+    relabel.setAttribute("aria-pressed", String(decision === giving(i) && to === offer));
+    other.value = decision === giving(i) && to !== offer ? to : "";
     check("");
     element("previous").disabled = place === 0;
     element("next").disabled = place === ordered.length - 1;
@@ -172,7 +173,7 @@
   }
   // Not at each decision: what is being decided on stays where it is.
   function filter() {
-    const flagged = { same: (i) => suspects[i][6] === "same", other: (i) => suspects[i][6] === "other", outlier: (i) => suspects[i][7] };
+    const flagged = { same: (i) => suspects[i][6] === "same", other: (i) => suspects[i][6] === "other", outlier: (i) => suspects[i][7], missing, listed: (i) => !missing(i) };
     const fits = (i) =>
       (!byLabel.value || label(i) === byLabel.value) && (!byProposed.value || proposed(i) === byProposed.value) &&
       (!kind.value || flagged[kind.value](i)) && (!state.value || decisions.has(i) === (state.value === "done"));
@@ -218,7 +219,9 @@
 
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   function csv() {
-    const rows = [...decisions.keys()].sort((a, b) => a - b).map((i) => [id(i), ...decisions.get(i)]);
+    // A missing pair that stays out needs no decision: its id is that of a row, on which another decision may be.
+    const made = [...decisions.keys()].filter((i) => !missing(i) || decisions.get(i)[0] === "add");
+    const rows = made.sort((a, b) => a - b).map((i) => [id(i), ...decisions.get(i)]);
     return [["id", "decision", "label"], ...rows].map((one) => one.map(quoted).join(",")).join("\n") + "\n";
   }
   function parsed(text) {
@@ -236,18 +239,20 @@
     const [head, ...rows] = parsed(text.replace(/^\ufeff/, ""));
     const [which, what, to] = ["id", "decision", "label"].map((name) => (head ?? []).indexOf(name));
     if (which < 0 || what < 0) throw new Error("it needs the columns id, decision and label in its first line");
-    const number = new Map(suspects.map((_, i) => [id(i), i]));
-    const [changes, missing, faulty] = [new Map(), [], []];
+    const name = (row, decision, label) => JSON.stringify(decision === "add" ? [row, label] : [row]);
+    const number = new Map(suspects.map((_, i) => [name(id(i), missing(i) ? "add" : "", proposed(i)), i]));
+    const [changes, absent, faulty] = [new Map(), [], []];
     for (const one of rows) {
       const decision = (one[what] ?? "").trim();
       if (!decision) continue;
-      const [i, name] = [number.get(one[which]), decision === "relabel" ? one[to] ?? "" : ""];
-      if (i === undefined) missing.push(one[which]);
-      else if (fault(i, decision, name)) faulty.push(one[which]);
-      else changes.set(i, [decision, name]);
+      const label = ["relabel", "add"].includes(decision) ? one[to] ?? "" : "";
+      const i = number.get(name(one[which], decision, label));
+      if (i === undefined) absent.push(one[which]);
+      else if (fault(i, decision, label)) faulty.push(one[which]);
+      else changes.set(i, [decision, label]);
     }
     if (changes.size) change([...changes]);
-    const left = [[missing, "of items that are not on this page"], [faulty, "that cannot be applied"]].filter(([one]) => one.length);
+    const left = [[absent, "of items that are not on this page"], [faulty, "that cannot be applied"]].filter(([one]) => one.length);
     say([`${counted(changes.size, "decision")} imported`, ...left.map(([one, why]) => `${one.length} left out ${why} (first: ${one[0]})`)].join("; ") + ".");
   }
 
@@ -278,8 +283,8 @@
 
   const acts = {
     k: () => decide("keep"),
-    r: () => { if (!relabel.disabled) decide("relabel", offered(ordered[place])); },
-    d: () => decide("drop"),
+    r: () => { if (!relabel.disabled) decide(giving(ordered[place]), offered(ordered[place])); },
+    d: () => { if (!drop.disabled) decide("drop"); },
     u: back,
     n: () => go(place + 1),
     p: () => go(place - 1),
@@ -291,10 +296,10 @@
     element(name).addEventListener("click", acts[act]);
   }
   other.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); decide("relabel", other.value); }
+    if (event.key === "Enter") { event.preventDefault(); decide(giving(ordered[place]), other.value); }
     if (event.key === "Escape") other.blur();
   });
-  other.addEventListener("change", () => { if (other.value && known.has(other.value)) decide("relabel", other.value); });
+  other.addEventListener("change", () => { if (other.value && known.has(other.value)) decide(giving(ordered[place]), other.value); });
   element("back").addEventListener("click", () => go(Number(list.dataset.start) - ROWS));
   element("forth").addEventListener("click", () => go(Number(list.dataset.start) + ROWS));
   document.addEventListener("keydown", (event) => {
