@@ -124,7 +124,7 @@ def test_tags_are_added(tmp_path: Path) -> None:
 
     every = {tag for tags in TAGS for tag in tags}
     lacks = sorted(every - {*TAGS[0]})
-    after = trained(f"i0,add,{lacks[0]}", f"i0,add,{lacks[1]}", "i1,relabel,red", "i1,add,green")
+    after = trained(f"i0,add,{lacks[0]}", f"i0,add,{lacks[1]}", "i1,add,green", "i1,relabel,red")
     wanted = {id: {*TAGS[int(id[1:])]} for id in after}
     assert after == wanted | {"i0": {*TAGS[0], *lacks[:2]}, "i1": {"red", "green"}}
     with pytest.raises(

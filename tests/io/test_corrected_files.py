@@ -292,10 +292,14 @@ def test_pairs_are_added_in_every_format(suffix: str, ids: str) -> None:
     ("decisions", "sentence"),
     [
         ([("1", "add", "a2")], "add needs a label that '1' does not have yet: line 2 of d.csv has 'a2'"),
+        ([("1", "relabel", "a3"), ("1", "add", "a3")], "'1' does not have yet: line 3 of d.csv has 'a3'"),
         ([("0", "add", "a9")], "one of the 4 classes at level 'answer' of faq.csv: line 2 of d.csv has 'a9'"),
         ([("0", "add", "")], "add needs a label: line 2 of d.csv has none for '0'"),
         ([("0", "add", "a1"), ("0", "add", "a1")], "different labels to add: lines 2 and 3 both have '0'; remove one"),
-        ([("0", "keep", ""), ("0", "drop", "")], "one decision per id, .*: lines 2 and 3 both have '0'; remove one"),
+        (
+            [("0", "keep", "a1"), ("0", "drop", "a2")],
+            "one decision per id, .*: lines 2 and 3 both have '0'; remove one",
+        ),
     ],
 )
 def test_what_cannot_be_added(decisions: list[tuple[str, str, str]], sentence: str) -> None:

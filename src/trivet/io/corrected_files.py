@@ -372,10 +372,10 @@ def _parquet(path: Path, out: Path, changes: _Changes, choice: VectorChoice) -> 
     relabelled = column.take(pa.array(source))
     left = table.take(pa.array(rows)).set_column(position, table.schema.field(position), relabelled)
     if any(ids):
-        place = left.schema.get_field_index(ID[0])
-        old = left.column(place)
+        position_of_id = left.schema.get_field_index(ID[0])
+        old = left.column(position_of_id)
         new = pc.coalesce(pa.array(ids, pa.string()), old.cast(pa.string()))
-        left = left.set_column(place, left.schema.field(place), new.cast(old.type))
+        left = left.set_column(position_of_id, left.schema.field(position_of_id), new.cast(old.type))
     if EMBEDDED.encode() in (metadata := left.schema.metadata or {}):  # no longer what `trivet embed` wrote
         left = left.replace_schema_metadata({**metadata, CLEANED: "applied"})
     sink = pa.BufferOutputStream()

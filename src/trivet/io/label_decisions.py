@@ -166,9 +166,10 @@ def decide(
                     "another label in the column label, or remove the row. If these decisions were applied before, "
                     "there is nothing to do."
                 )
+            if lefts is not None:
+                listed[lefts[item]].add(label)
             if decision == ADD and lefts is not None:
                 decided.added.append((item, label))
-                has.add(label)
             else:
                 decided.labels[item] = label
         decided.remaining[item] &= decision != "drop"

@@ -240,34 +240,36 @@ def test_items_are_decided_on_by_keys_and_buttons_and_survive_a_reload(tmp_path:
 def test_missing_pairs_are_added_beside_their_rows(tmp_path: Path, watch: Watch) -> None:
     """Two of a row, each decided on by itself; one that stays out is no decision on the row."""
     found_now = record(4, pictures=False, names=["a", "b", "c", "d"], transition=None, pairs=4, of_run=False)
-    for label in ("c", "d"):
-        row = found_now["selected"][0]
+    for label in ("d", "a"):
+        row = found_now["selected"][1]
         missing = {"label": "(not listed)", "proposed_label": label, "missing": True}
         found_now["selected"].append(row | missing)
     write_audit_report(found_now, tmp_path / "page.html")
     watched = watch(tmp_path / "page.html")
     page = watched.page
-    assert page.locator("#list .classes").all_inner_texts()[-2:] == ["(not listed) → c", "(not listed) → d"]
+    assert page.locator("#list .classes").all_inner_texts()[-2:] == ["(not listed) → d", "(not listed) → a"]
+    assert "(not listed)" not in page.locator("#near").inner_text()  # the row itself is a neighbour
+    page.keyboard.press("n")
     page.keyboard.press("d")
     page.locator("#kind").select_option("missing")
     assert found(page) == "1 of 6 decided · 2 shown"
-    assert page.locator("#relabel").inner_text() == "R add c"
-    assert page.locator("#percent").inner_text() == "99.0 % missing"
+    assert page.locator("#relabel").inner_text() == "R add d"
+    assert page.locator("#percent").inner_text() == "94.0 % missing"
     assert page.locator("#near").inner_text().count("✓") == 1  # what has the missing label
     assert page.locator("#drop").is_disabled()
     assert page.locator("#other").is_disabled()
     page.keyboard.press("d")  # does nothing
     page.keyboard.press("r")
     page.keyboard.press("k")
-    assert page.locator("#list .as").all_inner_texts() == ["add c", "keep"]
-    assert downloaded(page, tmp_path / "d.csv") == [("item 000", "drop", ""), ("item 000", "add", "c")]
+    assert page.locator("#list .as").all_inner_texts() == ["add d", "keep"]
+    assert downloaded(page, tmp_path / "d.csv") == [("item 001", "drop", ""), ("item 001", "add", "d")]
     page.get_by_role("button", name="Forget all decisions").click()
-    (tmp_path / "d.csv").write_text((tmp_path / "d.csv").read_text() + "item 001,add,c\nitem 000,add,b\n")
+    (tmp_path / "d.csv").write_text((tmp_path / "d.csv").read_text() + "item 002,add,d\nitem 001,add,b\n")
     page.locator("#import").set_input_files(tmp_path / "d.csv")
     expect(page.locator("#said")).to_contain_text("2 decisions imported; 2 left out of items that are not on this page")
-    assert page.locator("#list .as").all_inner_texts() == ["add c", ""]
+    assert page.locator("#list .as").all_inner_texts() == ["add d", ""]
     page.locator("#kind").select_option("listed")
-    assert page.locator("#list .as").all_inner_texts() == ["drop", "", "", ""]
+    assert page.locator("#list .as").all_inner_texts() == ["", "drop", "", ""]
     assert page.locator("#relabel").inner_text() == "R relabel b"
     assert [offence for offence in watched.offences if not offence.startswith("request blob:")] == []
 

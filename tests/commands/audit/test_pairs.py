@@ -135,6 +135,12 @@ def test_missing_pairs_are_added(kinds: np.ndarray, run_command: Call) -> None:
     code, _, err = run_command("audit", "clean.csv", "--pairs", "--apply", "d.csv", "-o", "again.csv")
     assert (code, "If these decisions were applied before, there is nothing to do" in err) == (2, True)
 
+    options = ("--decisions", "drop.csv", "--drop-above", "0.5")
+    assert run_command("audit", "faq.csv", "--pairs", *VECTORS, *options)[0] == 0
+    code, out, err = run_command("audit", "faq.csv", "--pairs", "--apply", "drop.csv", "-o", "fewer.csv", "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(out)[what] for what in ("drop", "keep", "add", "undecided")] == [20, 340, 0, 0]
+
     id, right = min(decided["add"])
     judged = [[*pair, 1] for pair in before] + [[before[int(id)][0], right, 0]]
     with Path("faq.csv").open("w", newline="") as file:

@@ -130,8 +130,8 @@ def _data(record: AuditRecord, pictures: Pictures) -> PageData:
         near = [(item(near), _near(near)) for near in entry.neighbours]
         labels = numbered(str(entry.proposed_label)), numbered(entry.offered(record.verdict))
         twin = entry.duplicate, entry.duplicate_of, entry.duplicate_label
-        shown = probability_text(probability), entry.reasons, *twin, entry.outlier, near
-        suspects.append((*labels, *shown, entry.missing))
+        judgement = probability_text(probability), entry.reasons, *twin, entry.outlier, near
+        suspects.append((*labels, *judgement, entry.missing))
     facts = [[entry.id, entry.proposed_label if entry.missing else entry.label] for entry in record.selected]
     content = [record.name, record.split, record.level, facts]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]

@@ -437,8 +437,8 @@ def _page_items(audited: Audited) -> list[SuspectItem]:
     positions = audited.positions[:PAGE_ITEMS]
     indices, gaps = audited.near(positions)
     listed = []
-    shown = zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False)
-    for number, (i, row, near, far) in enumerate(shown):
+    entries = zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False)
+    for number, (i, row, near, far) in enumerate(entries):
         suspect = SuspectItem(**dict(row), reasons=audited.reasons(number))
         suspect.thumbnail, suspect.text = face(i)
         suspect.neighbours = [nearby(j, gap) for j, gap in islice(zip(near, far, strict=True), PAGE_NEIGHBOURS)]
