@@ -67,6 +67,7 @@ class IndexInfo(Record):
         recall: recall@`recall_at` of the search against the exact one, 1 for an exact index.
         recall_at: the 10 of recall@10, or N - 1 if that is less.
         recall_queries: the number of rows it was measured on.
+        recall_items: N as it was then: without the rows that were added since.
         tried: the efforts that were measured, least first: efSearch, nprobe or candidates, and their recall.
     """
 
@@ -79,6 +80,7 @@ class IndexInfo(Record):
     recall: float
     recall_at: int
     recall_queries: int
+    recall_items: int
     tried: list[dict[str, float]]
 
 
@@ -88,6 +90,7 @@ class IndexFile(IndexInfo):
     format: Literal[1]
     scale: float
     centre: list[float]
+    removed: list[int]
     about: dict[str, Any]
 
 
@@ -103,6 +106,7 @@ class Index:
         centre: `(width,)` float64, the mean of the points.
         scale: the largest coordinate of a point less the centre; 1 if all points are 0.
         about: whatever its maker wants to keep beside it, JSON values.
+        removed: sorted numbers of rows that no search finds any more.
         stored: of an index of codes, the rows `(n, width)` of row numbers `(n,)`, as an exact index would hold them.
     """
 
@@ -111,6 +115,7 @@ class Index:
     scale: float
     faiss: Any
     about: Mapping[str, Any] = field(default_factory=dict)
+    removed: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
 
     def __len__(self) -> int:
@@ -195,29 +200,64 @@ class Index:
         vectors: npt.NDArray[np.float32] = self.faiss.reconstruct_batch(numbers)
         return vectors
 
-    def _queries(self, queries: Array) -> npt.NDArray[np.float32]:
+    def extended(self, embeddings: Array) -> Index:
+        """This index, which is changed, with the rows `(n, d)` of further embeddings behind its own.
+
+        Centre, codes and lists stay those that were learned, and the recall that which was measured.
+
+        Raises:
+            ValueError: if the embeddings do not fit the index, or a row of them is not finite.
+        """
+        inside, number = self._queries(embeddings, name="embeddings"), len(self)
+        coded = self.info.kind in codes.KINDS
+        report("adding", 0, len(inside))
+        for start, stop in spans(len(inside), LINKED):
+            rows = inside[start:stop]
+            self.faiss.add(codes.coded(rows, self.info.kind, self.info.dimension) if coded else rows)
+            report("adding", stop, len(inside))
+        stored = self.stored
+        if stored is not None:
+            of_index = stored
+
+            def stored(numbers: Integers) -> npt.NDArray[np.float32]:
+                rows = np.empty((len(numbers), inside.shape[1]), np.float32)
+                earlier = numbers < number
+                rows[earlier], rows[~earlier] = of_index(numbers[earlier]), inside[numbers[~earlier] - number]
+                return rows
+
+        info = self.info.model_copy(update={"items": number + len(inside)})
+        return replace(self, info=info, stored=stored)
+
+    def without(self, rows: Sequence[int] | npt.NDArray[Any]) -> Index:
+        """This index without some rows, by number: they are not found any more. The numbers of the others stay."""
+        removed = np.union1d(self.removed, np.asarray(rows, np.int64))
+        if len(removed) and not (removed[0] >= 0 and removed[-1] < len(self)):
+            raise ValueError(f"rows must be row numbers from 0 to {len(self) - 1}: got {removed.tolist()[:8]}.")
+        return replace(self, removed=removed)
+
+    def _queries(self, queries: Array, *, name: str = "queries") -> npt.NDArray[np.float32]:
         """Queries `(Q, d)`, checked, as they would be in the index."""
-        points = Points(queries, distance=self.info.distance, name="queries")
+        points = Points(queries, distance=self.info.distance, name=name)
         if points.dimension != self.info.dimension:
             raise ValueError(
-                f"queries must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
+                f"{name} must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
                 "them with the model that made the indexed embeddings."
             )
-        return self._inside(points.rows(slice(None)))
+        return self._inside(points.rows(slice(None)), name=name)
 
-    def _inside(self, points: torch.Tensor) -> npt.NDArray[np.float32]:
+    def _inside(self, points: torch.Tensor, *, name: str = "queries") -> npt.NDArray[np.float32]:
         """Points `(n, width)` as they are in the index."""
         inside = (points.numpy() - self.centre) / self.scale
         if inside.size and np.abs(inside).max() > FAR:
             raise ValueError(
-                f"queries must lie within {FAR:g} times the spread of the indexed embeddings: one does not; embed "
+                f"{name} must lie within {FAR:g} times the spread of the indexed embeddings: one does not; embed "
                 "them with the model that made these."
             )
         return np.ascontiguousarray(inside, dtype=np.float32)
 
     def _nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
         """Rows and squared distances within the index, `(Q, k)` each; where there is none, -1 and infinity."""
-        k = min(check_count(k, name="k"), len(self) - bool((without >= 0).all()))
+        k = min(check_count(k, name="k"), len(self) - len(self.removed) - bool((without >= 0).all()))
         indices, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
         if not k:  # the only row is left out
             return indices, squared
@@ -243,8 +283,15 @@ class Index:
             self.faiss.hnsw.efSearch = parameters["efSearch"]
         elif kind in LISTS:
             self.faiss.nprobe = parameters["nprobe"]
-        candidates: Integers = self.faiss.search(queries, min(count, len(self)))[1]
-        return candidates
+        asked = count
+        while True:
+            candidates: Integers = self.faiss.search(queries, min(asked, len(self)))[1]
+            ended = (candidates < 0).any(axis=1)  # there are no more that its lists or links lead to
+            if len(self.removed):
+                candidates[np.isin(candidates, self.removed)] = -1
+            if asked >= len(self) or (ended | ((candidates >= 0).sum(axis=1) >= count)).all():
+                return candidates
+            asked *= 2
 
     def _measured(self, indices: Integers, squared: Floats) -> Nearest:
         """The distances that are asked for."""
@@ -277,6 +324,7 @@ class Index:
                     self.stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)
                     report(f"writing {ROWS}", stop, len(self))
         description = {"format": 1, **self.info.as_json(), "scale": self.scale, "centre": self.centre.tolist()}
+        description["removed"] = self.removed.tolist()
         with atomic_file(folder / VECTORS) as vectors, atomic_file(folder / DESCRIPTION) as text:
             try:
                 (faiss.write_index_binary if self.info.kind == "binary" else faiss.write_index)(
@@ -287,8 +335,11 @@ class Index:
             text.write_text(json.dumps({**description, "about": self.about}, allow_nan=False, indent=1), "utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> Index:
+    def load(cls, folder: Path, *, to_change: bool = False) -> Index:
         """The index that `save` wrote; its vectors stay on disk and are read where a search needs them.
+
+        Args:
+            to_change: read it into memory, so that rows can be added.
 
         Raises:
             ValueError: if the folder holds none, or a broken one.
@@ -315,7 +366,10 @@ class Index:
             else:
                 check_stored(folder / VECTORS, info.kind, info.items, width)
             read = faiss.read_index_binary if info.kind == "binary" else faiss.read_index
-            inner = read(str(folder / VECTORS), mapped | faiss.IO_FLAG_READ_ONLY)
+            inner = read(str(folder / VECTORS), 0 if to_change else mapped | faiss.IO_FLAG_READ_ONLY)
+            removed = np.array(file.removed, dtype=np.int64)
+            if (np.diff(removed) < 1).any() or (len(removed) and (removed[0] < 0 or removed[-1] >= info.items)):
+                raise ValueError("its removed rows are not among its rows")
             if not math.isfinite(file.scale) or file.scale <= 0 or not np.isfinite(centre).all():
                 raise ValueError("its centre or scale is not finite")
         except (OSError, RuntimeError, ValueError, OverflowError) as error:
@@ -323,7 +377,7 @@ class Index:
             raise ValueError(
                 f"{folder / VECTORS} must hold the vectors that {DESCRIPTION} describes: {reason}; index them again."
             ) from None
-        return cls(info, centre, file.scale, inner, file.about, stored)
+        return cls(info, centre, file.scale, inner, file.about, removed, stored)
 
 
 def build_index(
@@ -392,6 +446,7 @@ def build_index(
         recall=1.0,
         recall_at=min(NEAREST, len(points) - 1),
         recall_queries=0,
+        recall_items=len(points),
         tried=[],
     )
     inner, parameters = _fill(Index(info, centre, scale, None), points)

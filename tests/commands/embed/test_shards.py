@@ -161,7 +161,7 @@ def test_the_commands(
     assert (code, "must not name what is read" in said) == (2, True)
     index = ("index", "many", "-o", "found", "--kind", "ivf-pq")
     code, said = call(*index)
-    assert (code, said.count("\n"), "needs at least 10000 rows" in said) == (2, 1, True)
+    assert (code, said.count("\n"), "are learned from at least 10000 rows" in said) == (2, 1, True)
     code, said = call("index", "many", "-o", "found", "--kind", "exact", "--recall", "0.9")
     assert (code, "leave out --recall" in said) == (2, True)
     monkeypatch.setattr(codes, "LEAST_ROWS", 500)

@@ -32,7 +32,9 @@ class IndexOptions(VectorOptions):
             callback=exists,
         ),
     ]
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")]
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to make, or with --add or --remove to change.")
+    ]
     run: Annotated[
         Path | None,
         typer.Option(
@@ -67,6 +69,14 @@ class IndexOptions(VectorOptions):
     text_prefix: Annotated[
         str, typer.Option(help="What --text-model was given before each text, such as 'query: '.")
     ] = ""
+    add: Annotated[
+        bool,
+        typer.Option("--add", help="Add the embeddings to the index in the folder; items of the same id are replaced."),
+    ] = False
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Remove the items whose ids are in the column id of a table, SOURCE."),
+    ] = False
     force: Annotated[bool, typer.Option("--force", help="Replace the index in the folder.")] = False
     trust_code: TrustCode = False
     json: Json = False

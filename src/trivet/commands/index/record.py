@@ -21,7 +21,7 @@ class IndexAbout(Record):
 
     Attributes:
         source: the file or run that was indexed.
-        run, model: the run whose model made the embeddings, and the hash of its weights.
+        run, model: the run whose model made the embeddings, and the hash of its weights; of a file what it says itself.
         side: of the items, where they are of pairs, or were made by the network of a side.
         text_model, text_prefix: what embeds texts, of a file or of the vectors that the run takes; and what it was
             given before each.
@@ -45,8 +45,14 @@ class IndexAbout(Record):
 
 
 class IndexResult(IndexInfo):
-    """Content of `index.json`, less its format, centre and scale; the bytes of an item in memory; odd labels."""
+    """Content of `index.json`, less its format, centre, scale and removed rows; the bytes of an item; odd labels.
+
+    Of an index that was changed, the items that were `added` and `removed`; `present` are those that searches find.
+    """
 
     bytes_per_item: int
     notes: list[str]
     about: IndexAbout
+    present: int
+    added: int = 0
+    removed: int = 0

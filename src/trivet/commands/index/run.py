@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
 from trivet.io.tag_cells import PAIRS
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
+from trivet.metrics.points import Metric
 from trivet.models import SideName
 from trivet.models.towers import SIDES
 from trivet.runtime.text import typed
@@ -33,12 +34,56 @@ NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The embeddings `(N, d)` to index, what is known of them, and the table of their items."""
+
+    embeddings: np.ndarray
+    items: pa.Table
+    about: IndexAbout
+    maker: RunFolder | None
+    distance: Metric
+    notes: list[str]
+
+
 def make_index(request: IndexOptions) -> IndexResult:
     """Index a file or folder of embeddings, or those of all evaluation splits of a run, as the options say.
 
     Writes `index.faiss`, `index.json` and `items.parquet` (row by row: id, split where there is one, a text column for
     each label level) into the output folder.
     """
+    source = read_source(request)
+    with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
+        index = build_index(
+            source.embeddings,
+            distance=source.distance,
+            kind=request.kind,
+            recall=request.recall,
+            seed=request.seed,
+            about=source.about.as_json(unset=False),
+        )
+        if source.about.text_model is not None:
+            text_embeddings(["a text"], index, source.about, source.maker)
+        write_items(folder, source.items)
+        index.save(folder)
+    return IndexResult(
+        **index.info.as_json(),
+        bytes_per_item=index.bytes_per_item,
+        notes=source.notes,
+        about=source.about,
+        present=len(index),
+    )
+
+
+def write_items(folder: Path, items: pa.Table) -> None:
+    """Write the table of the items of an index."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
+    write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
+
+
+def read_source(request: IndexOptions) -> Source:
+    """Read a file or folder of embeddings, or those of all evaluation splits of a run, as the options say."""
     source, run, text_model = request.source, request.run, request.text_model
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
@@ -78,6 +123,8 @@ def make_index(request: IndexOptions) -> IndexResult:
     )
     if maker is not None:
         about.run, about.model, about.side = str(maker.path.resolve()), model_hash(maker), side
+    else:
+        about.model = _model_of(source)
     if text_model is not None:
         about.text_model = str(Path(text_model).resolve()) if Path(text_model).is_dir() else text_model
         about.text_prefix = request.text_prefix
@@ -91,18 +138,7 @@ def make_index(request: IndexOptions) -> IndexResult:
     items = _items(splits, sets)
     notes = list(dict.fromkeys(note for vectors in sets for note in vectors.notes))
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
-    with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=request.force) as folder:
-        described = about.as_json(unset=False)
-        index = build_index(
-            embeddings, distance=distance, kind=request.kind, recall=request.recall, seed=request.seed, about=described
-        )
-        if text_model is not None:
-            text_embeddings(["a text"], index, about, maker)
-        sink = pa.BufferOutputStream()
-        pq.write_table(items, sink, row_group_size=ITEMS_PER_GROUP)
-        write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
-        index.save(folder)
-    return IndexResult(**index.info.as_json(), bytes_per_item=index.bytes_per_item, notes=notes, about=about)
+    return Source(embeddings, items, about, maker, distance, notes)
 
 
 def _splits(run: RunFolder) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,9 @@ class IndexFolder:
         for group in range(self._table.num_row_groups):
             with read_errors(self.path / ITEMS, "parquet"):
                 ids = self._table.read_row_group(group, ["id"]).column("id").cast(pa.large_string())
-            position = pc.index(ids, pa.scalar(id, pa.large_string())).as_py()
-            if position >= 0:
-                return start + int(position)
+            rows = start + np.flatnonzero(np.asarray(pc.equal(ids, pa.scalar(id, pa.large_string()))))
+            if len(present := np.setdiff1d(rows, self.index.removed)):
+                return int(present[0])
             start += len(ids)
         return None
 
@@ -214,7 +215,9 @@ class IndexFolder:
         return items
 
     def _some_ids(self) -> str:
-        items = self._read_items(list(range(min(3, len(self.index)))))
+        removed = set(self.index.removed.tolist())
+        present = (row for row in range(len(self.index)) if row not in removed)
+        items = self._read_items(list(itertools.islice(present, 3)))
         return ", ".join(repr(item["id"]) for item in items.values())
 
     def sheet(
