@@ -11,7 +11,7 @@ import pytest
 from tests.commands.conftest import Call
 
 from trivet.io.parquet_files import write_embeddings
-from trivet.knn import codes, index
+from trivet.knn import codes
 from trivet.knn.index import Index, build_index
 from trivet.knn.kinds import Kind
 
@@ -104,6 +104,9 @@ def test_an_item_of_the_same_id_is_replaced(tmp_path: Path, run: Call, run_comma
     assert len(query["neighbours"]) == 50
     assert "item 7" not in {item["id"] for item in query["neighbours"]}
     assert run(write_ids(tmp_path / "gone.csv", "item 7"), "-o", folder, "--remove")[0] == 0
+    code, _, error = run(tmp_path / "gone.csv", "-o", folder, "--remove")
+    assert code == 2
+    assert "it has none with item 7, 1 id in all" in error
     code, _, error = run_command("search", folder, "--id", "item 7")
     assert code == 2
     assert "has the id 'item 7'; ids look like 'item 0', 'item 1', 'item 2'" in error
@@ -159,10 +162,3 @@ def test_a_model_of_another_run_adds_nothing(tmp_path: Path, run: Call) -> None:
     code, _, error = run(tmp_path / "b.parquet", "-o", folder, "--add")
     assert code == 2
     assert "must be embedded by the model of the index" in error
-
-
-def test_a_search_that_found_no_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "NPROBE", 1)
-    made = build_index(ROWS[:500], distance="euclidean", kind="ivf", recall=0.01)
-    kept = made.without(range(0, 500, 2))
-    assert (kept.search(ROWS[600:604], 200).indices == -1).any()

@@ -257,7 +257,7 @@ class Index:
 
     def _nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
         """Rows and squared distances within the index, `(Q, k)` each; where there is none, -1 and infinity."""
-        k = min(check_count(k, name="k"), len(self) - len(self.removed) - bool((without >= 0).all()))
+        k = min(check_count(k, name="k"), len(self) - bool((without >= 0).all()))
         indices, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
         if not k:  # the only row is left out
             return indices, squared
