@@ -283,15 +283,15 @@ class Index:
             self.faiss.hnsw.efSearch = parameters["efSearch"]
         elif kind in LISTS:
             self.faiss.nprobe = parameters["nprobe"]
-        asked = count
+        depth = count
         while True:
-            candidates: Integers = self.faiss.search(queries, min(asked, len(self)))[1]
+            candidates: Integers = self.faiss.search(queries, min(depth, len(self)))[1]
             ended = (candidates < 0).any(axis=1)  # there are no more that its lists or links lead to
             if len(self.removed):
                 candidates[np.isin(candidates, self.removed)] = -1
-            if asked >= len(self) or (ended | ((candidates >= 0).sum(axis=1) >= count)).all():
+            if depth >= len(self) or (ended | ((candidates >= 0).sum(axis=1) >= count)).all():
                 return candidates
-            asked *= 2
+            depth *= 2
 
     def _measured(self, indices: Integers, squared: Floats) -> Nearest:
         """The distances that are asked for."""
