@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 
+from trivet.commands.migrate.items import SearchTask, read_items
+from trivet.commands.migrate.maps import _halves
+from trivet.commands.migrate.options import MigrateOptions
+
 CLASSES, EACH = 12, 15
+COLUMNS = {"old": "reference", "new": "value"}
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +72,7 @@ def test_counts_equal_their_definitions(spaces: dict[str, np.ndarray], run_comma
     (level,) = record["levels"]
     recall = level["measures"][0]
     assert (recall["measure"], recall["outcome"]) == ("recall@1", "better")
-    assert [recall["old"], recall["new"]] == pytest.approx([np.mean(of) for of in right])
+    assert [recall["reference"], recall["value"]] == pytest.approx([np.mean(of) for of in right])
     assert recall["interval"][0] < recall["difference"] < recall["interval"][1]
     assert level["gained"] == sum(new > old for old, new in zip(*right, strict=True))
     assert level["lost"] == sum(new < old for old, new in zip(*right, strict=True))
@@ -130,7 +135,7 @@ def test_queries_of_one_split_search_another(spaces: dict[str, np.ndarray], run_
     labels, recall = spaces["label"].tolist(), record["levels"][0]["measures"][0]
     for name in ("old", "new"):
         right = [labels[ranked(spaces[name], query, gallery)[0]] == labels[query] for query in queries]
-        assert recall[name] == pytest.approx(np.mean(right))
+        assert recall[COLUMNS[name]] == pytest.approx(np.mean(right))
         for query in record["examples"]:
             order = ranked(spaces[name], int(query["id"].split()[1]), gallery)
             assert [near["id"] for near in query[name]] == [f"item {i}" for i in order[:4]]
@@ -147,9 +152,20 @@ def test_tags_are_judged_by_what_belongs_together(spaces: dict[str, np.ndarray],
     every, recall = range(len(numbers)), record["levels"][0]["measures"][0]
     for name in ("old", "new"):
         right = [numbers[ranked(spaces[name], query, every)[0]] // 2 == numbers[query] // 2 for query in every]
-        assert recall[name] == pytest.approx(np.mean(right))
+        assert recall[COLUMNS[name]] == pytest.approx(np.mean(right))
     for near in (near for query in record["examples"] for near in query["new"]):
         assert isinstance(near["right"], bool)
+
+
+def _searches(options: Sequence[object]) -> list[SearchTask]:
+    """Searches of left sides in right sides within each half."""
+    left, right = ([Path(str(file)) for file in options[start::4]] for start in (1, 3))
+    items = read_items(MigrateOptions(embeddings=[Path("pairs.csv")], left_vectors=left, right_vectors=right))
+    tasks = [items.tasks[0].within(half) for half in _halves(items.groups, np.random.default_rng(0))]
+    for task in tasks:
+        left, right = ([items.ids[i].partition("-")[2] for i in rows] for rows in (task.queries, task.gallery))
+        assert left == right
+    return tasks
 
 
 def test_pairs_are_judged_from_either_side(spaces: dict[str, np.ndarray], run_command: Call) -> None:
@@ -173,8 +189,75 @@ def test_pairs_are_judged_from_either_side(spaces: dict[str, np.ndarray], run_co
         for name in ("old", "new"):
             both = np.concatenate([sides[name, side] for side in way])
             right = [ranked(both, query, range(40, 80))[0] == query + 40 for query in range(40)]
-            assert level["measures"][0][name] == pytest.approx(np.mean(right))
+            assert level["measures"][0][COLUMNS[name]] == pytest.approx(np.mean(right))
     assert record["outcome"] == "better"
+    assert [len(of.queries) for of in _searches(options)] == [20, 20]  # no pair is divided
+
+
+def test_maps_are_measured_on_items_that_they_were_not_fitted_on(
+    spaces: dict[str, np.ndarray], run_command: Call
+) -> None:
+    draw = np.random.default_rng(2)
+    spaces["new"] = draw.normal(size=(len(spaces["id"]), 120)).astype(np.float32)  # says nothing of the old
+    for name in ("old", "new"):
+        save(name, spaces, "label", "id")
+    record = json.loads(run_command("migrate", "old.npz", "new.npz", "--json")[1])
+    overlaps = {(row["queries"], row["gallery"]): row["overlap"] for row in record["linear_map"]["searches"]}
+    assert overlaps["old", "old"] == overlaps["new", "new"] == 1
+    # Half of 180 items: by chance 10 of the 89 others. A map of 120 numbers fits 90 items without an error.
+    for pair in (("new", "old, mapped"), ("new, mapped", "old"), ("old, mapped", "new")):
+        assert overlaps[pair] < 0.25
+    assert record["outcome"] == "worse"
+
+
+def test_a_map_that_is_a_rotation_suffices(run_command: Call) -> None:
+    draw = np.random.default_rng(0)
+    label = np.repeat(np.arange(30), 40)
+    old = draw.normal(size=(30, 12))[label] + 0.9 * draw.normal(size=(1200, 12))
+    turn = np.linalg.qr(draw.normal(size=(12, 12)))[0]
+    columns = {
+        "label": np.array([f"c{number}" for number in label]),
+        "id": np.array([f"item {i}" for i in range(1200)]),
+    }
+    np.savez("old.npz", embeddings=old.astype(np.float32), **columns)
+    np.savez("new.npz", embeddings=(old @ turn).astype(np.float32), **columns)
+    code, out, _ = run_command("migrate", "old.npz", "new.npz", "--json", "--report", "page.html")
+    record = json.loads(out)["linear_map"]
+    assert (code, record["outcome"], record["gain_retained"]) == (0, "suffices", None)
+    assert {name for names in record["fitted"].values() for name in names} == {"rotation"}
+    rows = {(row["queries"], row["gallery"]): row for row in record["searches"]}
+    halves = _halves(np.arange(1200), np.random.default_rng(0))
+    right = [
+        label[ranked(old, query, half)[0]] == label[query]
+        for half in halves
+        for query in half.tolist()
+        if query % 9 == 0
+    ]
+    for row in rows.values():
+        assert row["overlap"] == pytest.approx(1, abs=2e-3)
+        assert row["from_old"][0]["value"] == pytest.approx(np.mean(right), abs=0.05)
+        assert row["from_new"][0]["difference"] == pytest.approx(0, abs=2e-3)
+    assert "Mapping suffices: an index of mapped old items loses no point" in Path("page.html").read_text()
+
+
+def test_queries_with_nothing_to_find_in_their_half_do_not_count(run_command: Call) -> None:
+    draw = np.random.default_rng(0)
+    label = np.repeat(np.arange(60), 2)
+    for name in ("old", "new"):
+        points = draw.normal(size=(60, 12))[label] + 1e-3 * draw.normal(size=(120, 12))
+        np.savez(f"{name}.npz", embeddings=points.astype(np.float32), label=label.astype(np.str_))
+    record = json.loads(run_command("migrate", "old.npz", "new.npz", "--json", "--labels", "label")[1])
+    for row in record["linear_map"]["searches"][:2]:
+        assert row["queries"] == row["gallery"]
+        assert row["from_old"][0]["value"] == 1
+
+
+def test_halves_divide_no_group() -> None:
+    groups = np.random.default_rng(0).integers(0, 40, 300)
+    first, second = _halves(groups, np.random.default_rng(1))
+    assert sorted([*first, *second]) == list(range(300))
+    assert not {*groups[first].tolist()} & {*groups[second].tolist()}
+    assert abs(len({*groups[first].tolist()}) - 20) <= 1
 
 
 @pytest.mark.parametrize(

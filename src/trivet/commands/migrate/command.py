@@ -13,7 +13,7 @@ from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 
 if TYPE_CHECKING:
-    from trivet.commands.migrate.record import MigrateRecord
+    from trivet.commands.migrate.record import MeasureChange, MigrateRecord
 
 
 @command(MigrateOptions)
@@ -43,7 +43,8 @@ def migrate(context: typer.Context, request: MigrateOptions) -> int:
 
 def print_migration(record: MigrateRecord) -> None:
     """The answer, the agreement of neighbours, and the measures of each level with what changed."""
-    from trivet.commands.migrate.page import agreement_sentence, how_judged  # here: it loads what draws
+    from trivet.commands.migrate.maps import map_sentence  # here: they load the training stack and what draws
+    from trivet.commands.migrate.page import agreement_sentence, how_judged
 
     for note in record.notes:
         print_text(f"Warning: {note}")
@@ -59,11 +60,29 @@ def print_migration(record: MigrateRecord) -> None:
                 (
                     level.level,
                     change.measure,
-                    *map(per_cent, (change.old, change.new, change.difference, change.interval)),
+                    *map(per_cent, (change.reference, change.value, change.difference, change.interval)),
                     *((str(level.gained), str(level.lost)) if change.measure == "recall@1" else ("", "")),
                 )
                 for level in record.levels
                 for change in level.measures
             ],
         )
+    if (maps := record.linear_map) is not None:
+        judged = ("recall@1", "less new, points") if maps.outcome else ()
+        print_table(
+            f"linear maps, fitted on other items; per cent; same: of the {maps.k} nearest",
+            ("queries", "gallery"),
+            ("same", *judged),
+            [
+                (row.queries, row.gallery, per_cent(row.overlap), *(_judged_cells(row.from_new[0]) if judged else ()))
+                for row in maps.searches
+            ],
+        )
+        if record.outcome != "better":
+            print_text(map_sentence(maps).replace("\u00a0", " "))
     print_text(f"Note: {how_judged(record)}".replace("\u00a0", " "))
+
+
+def _judged_cells(change: MeasureChange) -> tuple[str, str]:
+    """A measure, and its difference from the reference with the interval."""
+    return per_cent(change.value), f"{per_cent(change.difference)} ({per_cent(change.interval)})"

@@ -62,15 +62,34 @@ class SearchTask:
     relations: Mapping[str, np.ndarray | Relation] = field(default_factory=dict)
     cameras: Integers | None = None
 
-    def nearest(self, space: ItemSpace, k: int) -> Integers:
+    def within(self, rows: Integers) -> SearchTask:
+        """The search of the queries among some items, in those of the gallery among them."""
+        among = np.zeros(1 + max(self.queries.max(), self.gallery.max(), rows.max()), np.bool_)
+        among[rows] = True
+        chosen = among[self.queries]
+        number = np.append(np.where(among[self.gallery], np.cumsum(among[self.gallery]) - 1, -1), -1)
+        return replace(
+            self,
+            queries=self.queries[chosen],
+            gallery=self.gallery[among[self.gallery]],
+            self_rows=number[self.self_rows[chosen]],
+        )
+
+    def nearest(self, queries: ItemSpace, gallery: ItemSpace, k: int) -> Integers:
         """Row numbers `(Q, k)` of the nearest items of each query, nearest first; -1 where there are fewer."""
-        index = build_index(space.rows[self.gallery], distance=space.distance, kind="exact")
-        indices = index.search(space.rows[self.queries], k, leave_out=self.self_rows).indices
+        index = build_index(gallery.rows[self.gallery], distance=gallery.distance, kind="exact")
+        indices = index.search(queries.rows[self.queries], k, leave_out=self.self_rows).indices
         rows: Integers = np.where(indices < 0, -1, self.gallery[indices])
         return rows
 
-    def retrieve(self, queries: ItemSpace, gallery: ItemSpace, measures: Sequence[str]) -> dict[str, Retrieval]:
-        """Level -> the measures of the queries of one space in the gallery of another that it is compared with."""
+    def retrieve(
+        self, queries: ItemSpace, gallery: ItemSpace, measures: Sequence[str], **options: Any
+    ) -> dict[str, Retrieval]:
+        """Level -> the measures of the queries of one space in the gallery of another, by the distance of the latter.
+
+        Args:
+            options: of `retrieve_levels`.
+        """
         cameras: dict[str, Any] = {}
         if self.cameras is not None:
             cameras = {"cameras": self.cameras[self.queries], "gallery_cameras": self.cameras[self.gallery]}
@@ -83,6 +102,7 @@ class SearchTask:
             measures=measures,
             distance=gallery.distance,
             **cameras,
+            **options,
         )
 
 
@@ -92,6 +112,7 @@ class MigratedItems:
 
     Attributes:
         ids, labels: `(N,)` the id of each, and level -> its class name.
+        groups: `(N,)` numbers of groups of which no two items may be on two sides: what pairs connect, else each id.
         show: row number -> what a page shows of an item, None where there is nothing to show.
         tasks: the searches; those at the level that decides come first.
         notes: sentences on what was left out.
@@ -101,6 +122,7 @@ class MigratedItems:
     new: ItemSpace
     ids: Sequence[str]
     labels: Mapping[str, Names]
+    groups: Integers
     show: Callable[[int], Preview | None]
     tasks: Sequence[SearchTask]
     notes: Sequence[str] = ()
@@ -133,14 +155,20 @@ def read_items(request: MigrateOptions) -> MigratedItems:
     def preview(item: int) -> Preview | None:
         return texts[item] or None if show is None else show(int(rows[item]))
 
+    ids = [name for vectors in sides[0] for name in vectors.names()]
+    tasks = _tasks(old)
+    relation = next(iter(tasks[0].relations.values()), None)
     levels = old.queries.labels.keys() if old.gallery is None else old.queries.labels.keys() & old.gallery.labels.keys()
     return MigratedItems(
         old=spaces[0],
         new=spaces[1],
-        ids=[name for vectors in sides[0] for name in vectors.names()],
+        ids=ids,
         labels={level: np.concatenate([vectors.labels[level] for vectors in sides[0]]) for level in levels},
+        groups=relation.groups[relation.items.numpy()]
+        if isinstance(relation, JudgedPairs)
+        else np.unique(ids, return_inverse=True)[1],
         show=preview,
-        tasks=_tasks(old),
+        tasks=tasks,
         notes=notes,
     )
 

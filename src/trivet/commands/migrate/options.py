@@ -54,6 +54,7 @@ class MigrateOptions(ItemOptions):
     split: Annotated[str | None, typer.Option(help="Use only the rows of this split.")] = None
     distance: Distance = None
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many neighbours of a query are compared.")] = 10
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the halves on which maps are fitted and measured.")] = 0
     report: Report = None
     fail_on: Annotated[
         list[Refusal] | None,

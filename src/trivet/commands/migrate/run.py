@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare
+from trivet.collapse.significance import LEVEL
+from trivet.commands.migrate.changes import MEASURES, change_words, measure_changes
 from trivet.commands.migrate.items import MigratedItems, SearchTask, read_items
+from trivet.commands.migrate.maps import map_sentence, measure_maps
 from trivet.commands.migrate.options import MigrateOptions
 from trivet.commands.migrate.record import (
     AgreementRecord,
     ChangedQuery,
     LevelChange,
-    MeasureChange,
     MigrateRecord,
     RetrievedItem,
 )
@@ -22,12 +23,11 @@ from trivet.datasets.preview import preview_record
 from trivet.knn.agreement import neighbour_agreement
 from trivet.metrics import Retrieval
 from trivet.mining import Relation
-from trivet.reports.page import percent, points
+from trivet.reports.page import percent
 from trivet.runtime.arrays import Booleans, Integers
 from trivet.runtime.progress import work
 from trivet.runtime.text import counted
 
-MEASURES = ("recall@1", "map@r")
 EXAMPLES, NEIGHBOURS = 4, 4  # queries of each kind on the page, and neighbours of each
 
 
@@ -44,7 +44,7 @@ def judge_migration(request: MigrateOptions) -> MigrateRecord:
     for task in items.tasks:
         k = min(request.k, len(task.gallery))
         with work("neighbours"):
-            nearest = tuple(task.nearest(space, max(k, NEIGHBOURS)) for space in (items.old, items.new))
+            nearest = tuple(task.nearest(space, space, max(k, NEIGHBOURS)) for space in (items.old, items.new))
         agreement = neighbour_agreement(*(indices[:, :k] for indices in nearest))
         record.agreements.append(
             AgreementRecord(
@@ -67,51 +67,25 @@ def judge_migration(request: MigrateOptions) -> MigrateRecord:
         if not record.examples:
             changes = _by_right(*levels[0]) if levels else {"changed": agreement.overlap}
             record.examples += _examples(items, task, nearest, changes)
+    record.linear_map = measure_maps(items, request.k, request.seed)
     decisive = record.levels[0] if record.levels else None
     record.level = None if decisive is None else decisive.level
     record.outcome = "no labels" if decisive is None else decisive.measures[0].outcome
     record.headline = _unjudged(record) if decisive is None else _answer(record, decisive)
+    if record.outcome == "better" and record.linear_map is not None:
+        record.headline += f" {map_sentence(record.linear_map)}"
     return record
-
-
-def outcome_of(comparison: Comparison) -> str:
-    """The outcome of a change: "better" or "worse" beyond doubt, "no gain" of a point, or "open"."""
-    if comparison.better or comparison.worse:
-        return "better" if comparison.better else "worse"
-    return "no gain" if comparison.high <= FLOOR else "open"
 
 
 def _level_change(level: str, old: Retrieval, new: Retrieval, reference: str) -> LevelChange:
     first = (old.only(MEASURES[:1]).values[:, 0], new.only(MEASURES[:1]).values[:, 0])
-    changes = []
-    for measure in MEASURES:
-        compared = compare([new], [old], reference=reference, level=level, measure=measure)
-        changes.append(
-            MeasureChange(
-                measure=measure,
-                old=compared.reference_score,
-                new=compared.score,
-                difference=compared.difference,
-                interval=[compared.low, compared.high],
-                outcome=outcome_of(compared),
-            )
-        )
     return LevelChange(
         level=level,
         queries=int(old.counted.sum()),
         classes=len(old.labels),
         gained=int((first[1] > first[0]).sum()),
         lost=int((first[1] < first[0]).sum()),
-        measures=changes,
-    )
-
-
-def change_words(change: MeasureChange) -> str:
-    """The difference of a measure with its interval, in words."""
-    low, high = change.interval
-    return (
-        f"{percent(change.new)}\u00a0% {change.measure} against {percent(change.old)}\u00a0% "
-        f"({points(change.difference)} points, {points(low)} to {points(high)})"
+        measures=measure_changes([new], [old], level, reference),
     )
 
 
