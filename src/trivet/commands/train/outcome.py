@@ -217,8 +217,7 @@ def _case(record: RunRecord, split: str, level: str) -> str:
     unit = noun(2, record.data.unit(level))
     if not trained:
         return f"new {unit}"
-    known = f"known {unit}" if trained == classes else f"{unit} of which {trained} of {classes} are known"
-    return f"new queries of {known}" if record.data.unit(level) == "group" else known
+    return f"known {unit}" if trained == classes else f"{unit} of which {trained} of {classes} are known"
 
 
 def _scores(item: Compared) -> tuple[float | None, float | None]:
