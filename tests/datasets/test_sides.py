@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from trivet.datasets import DataConfig, Splits, load
-from trivet.datasets.pairs import PairsConfig, load_sides
+from trivet.datasets.pairs import load_sides
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.sides import SidedInputs
 from trivet.datasets.vectors import VectorInputs
 from trivet.models import SidedBatch

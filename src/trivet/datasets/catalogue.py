@@ -25,6 +25,8 @@ from trivet.datasets.download import find_root
 from trivet.datasets.equal_items import duplicate_text_warnings, trained_and_evaluated
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
+from trivet.datasets.pair_vectors import vectors_of_side
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.sides import sides_of
 from trivet.io.image_file import Frame
 from trivet.io.label_decisions import read_decisions
@@ -87,8 +89,8 @@ def load_file(
     kind = config.item_kind if kind is None else kind
     if kind == "texts":
         return texts.texts_like(config, path, tokenize)
-    if isinstance(config, pairs.PairsConfig) and kind == "vectors":
-        return pairs.vectors_of_side(config, path, choice)
+    if isinstance(config, PairsConfig) and kind == "vectors":
+        return vectors_of_side(config, path, choice)
     if isinstance(config, vectors.VectorsConfig):
         return vectors.vectors_like(config, path, choice)
     if frame is not None:
@@ -121,7 +123,7 @@ def load(
     decisions = None if config.decisions is None else read_decisions(config.decisions)  # first: data take time
     entry = DATA_SETS.entry(config.name)
     if isinstance(tokenize, tuple):
-        assert isinstance(config, pairs.PairsConfig), "the settings of a run are checked"
+        assert isinstance(config, PairsConfig), "the settings of a run are checked"
         splits = pairs.load_sides(config, tokenize, progress)
     elif tokenize is None:
         splits = entry.load(config, find_root(data_root), progress)

@@ -56,7 +56,7 @@ class PairSides(NamedTuple):
 
     Attributes:
         left, right: None for a column with a usual name.
-        left_vectors, right_vectors: see `trivet.datasets.pairs.PairsConfig`.
+        left_vectors, right_vectors: see `trivet.datasets.pairs_config.PairsConfig`.
     """
 
     left: str | None = None

@@ -14,7 +14,10 @@ from trivet.commands.audit.audited import Audited, nearest_items
 from trivet.commands.audit.items import Items, encoded_texts
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import AuditRecord, KindRange, PairSuspect, Suspect
-from trivet.datasets.pairs import PairsConfig, judged_pairs, read_pair_table, sides_of_images, vectors_by_id
+from trivet.datasets.pair_contents import judged_pairs, read_pair_table
+from trivet.datasets.pair_images import sides_of_images
+from trivet.datasets.pair_vectors import vectors_by_id
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.preview import Preview, to_thumbnail
 from trivet.io.beir import is_beir
 from trivet.io.image_cells import named_images

@@ -27,7 +27,7 @@ from trivet.commands.audit.record import (
 )
 from trivet.commands.audit.tags import audit_tags
 from trivet.commands.printing import command_line
-from trivet.datasets.pairs import PairsConfig
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.csv_files import csv_text

@@ -14,7 +14,9 @@ from trivet.commands.shared_options import ItemOptions
 from trivet.config.base import nearest
 from trivet.datasets import Dataset, load_images
 from trivet.datasets.judged_pairs import sides_of_cells
-from trivet.datasets.pairs import LEVEL, PairsConfig, pair_items, paired_vectors
+from trivet.datasets.pair_contents import pair_items
+from trivet.datasets.pair_vectors import paired_vectors
+from trivet.datasets.pairs_config import LEVEL, PairsConfig
 from trivet.datasets.preview import Preview
 from trivet.datasets.texts import vectors_of
 from trivet.datasets.vectors import VectorInputs

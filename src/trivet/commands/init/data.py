@@ -21,8 +21,10 @@ from trivet.datasets.folder import FolderConfig, list_folder
 from trivet.datasets.image_files import Listing, check_there
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.judged_pairs import hang_together
-from trivet.datasets.pairs import LEVEL as PAIR
-from trivet.datasets.pairs import PairsConfig, images_of, judged_pairs, read_pair_table, sides_of_images
+from trivet.datasets.pair_contents import judged_pairs, read_pair_table
+from trivet.datasets.pair_images import images_of, sides_of_images
+from trivet.datasets.pairs_config import LEVEL as PAIR
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows

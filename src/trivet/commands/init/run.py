@@ -19,7 +19,8 @@ from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.config import with_validation_fold
 from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
-from trivet.datasets.pairs import PairsConfig, load_sides
+from trivet.datasets.pairs import load_sides
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import INIT_START
 from trivet.models.encoder_weights import at_hand

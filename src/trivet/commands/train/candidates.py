@@ -12,7 +12,7 @@ import numpy as np
 from trivet.config.plugins import is_reference
 from trivet.datasets import Dataset
 from trivet.datasets.config import ImagesConfig, ItemKind
-from trivet.datasets.pairs import PairsConfig
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.models.backbones import num_features
 from trivet.models.config import TIMM
 from trivet.models.encoder_weights import EncoderAtHand, at_hand, from_folder, kind_of_folder, missing

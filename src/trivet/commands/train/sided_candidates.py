@@ -21,7 +21,7 @@ from trivet.commands.train.candidates import (
     merged,
 )
 from trivet.datasets import Dataset
-from trivet.datasets.pairs import PairsConfig
+from trivet.datasets.pairs_config import PairsConfig
 from trivet.models.encoders import EncoderKind
 from trivet.models.towers import SIDES, TOWERS
 from trivet.training.ladder_config import LadderSettings, Rung
