@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from tests.commands.conftest import Call
 
@@ -89,6 +90,16 @@ def test_rows_beyond_most_removed_ones_are_found(kind: Kind) -> None:
     np.testing.assert_array_equal(kept.without(order[400:401]).removed, np.sort(order[:401]))
 
 
+def test_few_items_have_the_label_columns_of_the_index(tmp_path: Path, run: Call) -> None:
+    """Of 40 items of 40 classes alone, the column would look like one of ids."""
+    labels = np.arange(100) % 50
+    for name, rows in (("a", slice(0, 60)), ("b", slice(60, 100))):
+        np.savez(tmp_path / f"{name}.npz", embeddings=ROWS[:100][rows], id=np.arange(100)[rows], label=labels[rows])
+    assert run(tmp_path / "a.npz", "-o", tmp_path / "index")[0] == 0
+    assert run(tmp_path / "b.npz", "-o", tmp_path / "index", "--add")[0] == 0
+    assert pq.read_table(tmp_path / "index" / "items.parquet")["label"].to_pylist() == labels.astype(str).tolist()
+
+
 def test_an_item_of_the_same_id_is_replaced(tmp_path: Path, run: Call, run_command: Call) -> None:
     folder = tmp_path / "index"
     run(write(tmp_path / "a.npz", np.arange(50)), "-o", folder, "--distance", "euclidean")
@@ -122,12 +133,14 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path, run: C
                      levels=["kind"], model="0" * 64)  # fmt: skip
     assert run(tmp_path / "a.parquet", "-o", folder)[0] == 0
     before = {item.name: item.read_bytes() for item in folder.iterdir()}
-    np.savez(tmp_path / "wide.npz", embeddings=np.ones((3, 13)), kind=np.zeros(3, np.int64))
+    np.savez(tmp_path / "wide.npz", embeddings=np.ones((3, 13)), id=np.arange(3), kind=np.zeros(3, np.int64))
     np.savez(tmp_path / "level.npz", embeddings=np.ones((3, 12)), label=np.zeros(3, np.int64))
-    np.savez(tmp_path / "nan.npz", embeddings=np.full((3, 12), np.nan), kind=np.zeros(3, np.int64))
+    np.savez(tmp_path / "unnamed.npz", embeddings=np.ones((3, 12)), kind=np.zeros(3, np.int64))
+    np.savez(tmp_path / "nan.npz", embeddings=np.full((3, 12), np.nan), id=np.arange(3), kind=np.zeros(3, np.int64))
     mistakes = [
         (("wide.npz", "--add"), "embeddings must have the 12 dimensions of the index: got 13"),
-        (("level.npz", "--add"), "must have the label columns of the index, kind: "),
+        (("level.npz", "--add"), "has no 'kind'; Allowed: label."),
+        (("unnamed.npz", "--add"), "unnamed.npz has no column 'id'; add one."),
         (("nan.npz", "--add"), "embeddings must be finite: rows 0, 1, 2"),
         (("a.parquet", "--add", "--kind", "hnsw"), "an index that is changed keeps its kind, distance and text model"),
         (("a.parquet", "--add", "--remove"), "--add and --remove are two changes: got both"),

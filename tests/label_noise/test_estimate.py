@@ -162,8 +162,8 @@ def test_wrong_labels_fall_on_any_item_of_a_class() -> None:
 def test_a_class_that_lies_around_another_is_not_accused() -> None:
     """Two normal distributions, one wider: its items have the other one's for neighbours, and all labels are right."""
     random = np.random.default_rng(0)
-    of = np.repeat([0, 1], 750)
-    points = random.normal(size=(1500, 16)) * np.where(of, 1, 2)[:, None] + 0.5 * of[:, None]
+    of = np.repeat([0, 1], 250)
+    points = random.normal(size=(500, 16)) * np.where(of, 1, 2)[:, None] + 0.5 * of[:, None]
     nearer, farther = evenness(points, of)
     assert nearer > 0.4
     assert farther > 0.75

@@ -244,9 +244,9 @@ def compare(
 def in_turn(crew: Crew, choices: Sequence[Options], references: bool = True) -> Iterator[tuple[Options, Case]]:
     """The choices in turn with and without ids and references, in blocks, in single and in double precision.
 
-    Four processes, which take longer, get every third choice; each time half of these are taken, nightly all.
+    Four processes, which take longer, get every third choice; each time a third of these is taken, nightly all.
     """
-    stride = (crew.size - 1) * (1 if thorough() else 2)
+    stride = (crew.size - 1) * (1 if thorough() else 3)
     ways = cycle(product([False, True], [False, True] if references else [False], [None, 3], TOLERANCE))
     for options, (ids, further, block_size, dtype) in zip(choices[::stride], ways, strict=False):
         yield options, Case(COUNTS[: crew.size], dtype, ids, further, block_size)

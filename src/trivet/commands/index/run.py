@@ -40,6 +40,7 @@ class Source:
 
     embeddings: np.ndarray
     items: pa.Table
+    with_ids: bool
     about: IndexAbout
     maker: RunFolder | None
     distance: Metric
@@ -82,8 +83,12 @@ def write_items(folder: Path, items: pa.Table) -> None:
     write_atomic(folder / ITEMS, sink.getvalue().to_pybytes())
 
 
-def read_source(request: IndexOptions) -> Source:
-    """Read a file or folder of embeddings, or those of all evaluation splits of a run, as the options say."""
+def read_source(request: IndexOptions, levels: Sequence[str] | None = None) -> Source:
+    """Read a file or folder of embeddings, or those of all evaluation splits of a run, as the options say.
+
+    Args:
+        levels: the label columns to read, if it is known which.
+    """
     source, run, text_model = request.source, request.run, request.text_model
     splits: list[str] | None = None
     maker = RunFolder.open(source if run is None else run) if run is not None or is_run_folder(source) else None
@@ -102,9 +107,11 @@ def read_source(request: IndexOptions) -> Source:
     text = getattr(data, "text_column", None) or TEXT
     sets = []
     for name in [request.split] if splits is None else splits:
-        vectors = read_vectors(source, split=name, choice=request.choice, skip_empty=request.skip_empty)
+        vectors = read_vectors(source, levels=levels, split=name, choice=request.choice, skip_empty=request.skip_empty)
         if vectors.texts is None and text in vectors.columns:
-            vectors = read_vectors(source, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty)
+            vectors = read_vectors(
+                source, levels=levels, split=name, choice=request.choice, text=text, skip_empty=request.skip_empty
+            )
         sets.append(vectors)
     sets, side = _searched_side(sets, request.side, source)
     if not is_run_folder(source):
@@ -138,7 +145,8 @@ def read_source(request: IndexOptions) -> Source:
     items = _items(splits, sets)
     notes = list(dict.fromkeys(note for vectors in sets for note in vectors.notes))
     embeddings = sets[0].embeddings if len(sets) == 1 else np.concatenate([vectors.embeddings for vectors in sets])
-    return Source(embeddings, items, about, maker, distance, notes)
+    with_ids = all(vectors.ids is not None for vectors in sets)
+    return Source(embeddings, items, with_ids, about, maker, distance, notes)
 
 
 def _splits(run: RunFolder) -> list[str]:

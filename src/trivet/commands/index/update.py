@@ -28,20 +28,20 @@ def add_items(request: IndexOptions) -> IndexResult:
 
     Raises:
         ValueError: if the index or the embeddings cannot be read, or these do not fit: of another dimension or model,
-            with other label columns, or without ids.
+            or without ids or its label columns.
     """
-    source = read_source(request)
     with atomic_folder(request.output, NAMES, mark=DESCRIPTION, what="an index", force=True) as folder:
         index, about, items = _opened(request.output)
+        source = read_source(request, about.levels)
         if None not in (about.model, source.about.model) and about.model != source.about.model:
             raise ValueError(
                 f"what is added must be embedded by the model of the index: {request.source} was made by another than "
                 f"{request.output}; embed it with that, or index all anew."
             )
-        if source.about.levels != about.levels:
+        if not source.with_ids:
             raise ValueError(
-                f"what is added must have the label columns of the index, {listed(about.levels)}: {request.source} has "
-                f"{listed(source.about.levels)}; name them with the same columns."
+                f"what is added must have ids, as an item of the index gives way to that of its id: {request.source} "
+                "has no column 'id'; add one."
             )
         changed = index.extended(source.embeddings)
         added = source.items
