@@ -153,7 +153,9 @@ def test_a_content_on_both_sides_is_no_negative_of_itself(tmp_path: Path) -> Non
 def test_scores_say_what_belongs_together(tmp_path: Path) -> None:
     rows = [f"a{i},x{i},{i % 2 * 4.5}" for i in range(20)]
     path = written(tmp_path / "t.csv", "\n".join(["text1,text2,score", *rows]))
-    with pytest.raises(ValueError, match=r"has scores from 0 to 4\.5; set data\.relevant, such as --set data"):
+    with pytest.raises(
+        ValueError, match=r"has scores from 0 to 4\.5; say it with --relevant, such as --relevant 4\.5, or"
+    ):
         loaded(path)
     splits = loaded(path, relevant=4)
     assert len(positives(splits.train)) + len(positives(splits.evaluation["test"])) == 20

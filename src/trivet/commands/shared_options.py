@@ -153,6 +153,10 @@ LeftVectors = Annotated[
 RightVectors = Annotated[
     Path | None, typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise.")
 ]
+Relevant = Annotated[
+    float | None,
+    typer.Option(help="The least score of a pair that belongs together. Default: 1, of whole numbers."),
+]
 
 
 def ladder_values(weights: Sequence[str] | None, start: Sequence[Path] | None, minutes: float | None) -> dict[str, Any]:
@@ -240,10 +244,7 @@ class ItemOptions(VectorOptions, TagOptions):
         list[Path] | None,
         typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise, one for each left one."),
     ] = None
-    relevant: Annotated[
-        float | None,
-        typer.Option(help="The least score of a pair that belongs together. Default: 1, of whole numbers."),
-    ] = None
+    relevant: Relevant = None
     skip_empty: SkipEmpty = False
 
     def is_run(self, path: Path) -> bool:

@@ -115,7 +115,7 @@ def _least_relevant(table: PairTable, relevant: float | None) -> float:
         least = float(np.quantile(table.grades, 0.75))
         raise ValueError(
             f"the least score of a pair that belongs together must be known: {table.path} has scores from "
-            f"{table.grades.min():g} to {table.grades.max():g}; set data.relevant, such as "
-            f"--set data.relevant={least:g}, or beside vectors and encoders --relevant {least:g}."
+            f"{table.grades.min():g} to {table.grades.max():g}; say it with --relevant, such as "
+            f"--relevant {least:g}, or data.relevant in settings."
         )
     return 1.0

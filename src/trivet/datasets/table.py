@@ -30,6 +30,7 @@ from trivet.io.label_columns import ADDRESS, FIRST, ID, NEARLY, PROTOCOL_COLUMNS
 from trivet.io.table import DataTable, is_text, listed
 from trivet.io.tag_cells import with_tags
 from trivet.io.vector_columns import EMBEDDING
+from trivet.runtime.text import noun
 
 IMAGE = ("path", "image", "file", "filename", "file_name", "image_path", "img")
 LABEL = ("label", "class")
@@ -77,7 +78,9 @@ def load_table(config: TableConfig, data_root: Path, progress: Progress | None) 
     rows = open_rows(config.path)
     listing = list_table(config, rows)
     splits = load_listing(config, listing, progress)
-    counts = " > ".join(f"{level} ({len(names):,} classes)" for level, names in listing.names.items())
+    items = splits.train
+    units = {level: f"{items.num_classes(level):,} {noun(2, items.unit(level))}" for level in items.labels}
+    counts = " > ".join(f"{level} ({count})" for level, count in units.items())
     image = _image_column(config, rows)
     return replace(splits, summary=f"{config.path.name}: {rows.count:,} rows, images in {image!r}, labels {counts}.")
 

@@ -52,17 +52,18 @@ SCORES = ("score", "similarity", "similarity_score", "relevance", "grade", "labe
 
 
 class PairSides(NamedTuple):
-    """The columns of both sides, and the files of their vectors where these are the items.
+    """The columns of both sides, the files of their vectors where these are the items, and which pairs belong together.
 
     Attributes:
         left, right: None for a column with a usual name.
-        left_vectors, right_vectors: see `trivet.datasets.pairs_config.PairsConfig`.
+        left_vectors, right_vectors, relevant: see `trivet.datasets.pairs_config.PairsConfig`.
     """
 
     left: str | None = None
     right: str | None = None
     left_vectors: Path | None = None
     right_vectors: Path | None = None
+    relevant: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

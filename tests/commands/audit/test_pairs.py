@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ COLOURS = ("red", "blue", "green", "black", "white", "brown", "grey", "yellow", 
 THINGS = ("horse", "tree", "house", "bird", "stone", "cloud", "river", "table", "candle", "wagon")
 SIZES = ("small", "large", "old")
 WRONG = 15
+CLINC = Path(os.environ.get("TRIVET_DATA", "")) / "clinc150/data_full.json"
 
 
 def rows_of(path: str) -> list[dict[str, str]]:
@@ -261,3 +263,18 @@ def test_a_side_of_images_needs_vectors(
     np.savez("r.npz", embeddings=points, id=texts)
     code, out, err = run_command("audit", "both.csv", "--left-vectors", "l.npz", "--right-vectors", "r.npz")
     assert (code, out.splitlines()[0]) == (0, "Called wrong: 0 of 100 pairs"), err
+
+
+@pytest.mark.skipif(not CLINC.is_file(), reason="needs CLINC150 in TRIVET_DATA")
+def test_a_text_does_not_lack_itself(run_command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    intents = dict[str, list[str]]()
+    for text, intent in json.loads(CLINC.read_text())["train"][::8]:
+        intents.setdefault(intent, []).append(text)
+    rows = [(text, texts[row - 3]) for texts in intents.values() for row, text in enumerate(texts)]
+    with Path("same.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["sentence1", "sentence2"], *rows])
+    assert run_command("audit", "same.csv", "--pairs", "--out", "s.csv")[0] == 0
+    missing = [(row["left"], row["right"]) for row in rows_of("s.csv") if row["kind"] == "missing"]
+    assert missing
+    assert not [pair for pair in missing if pair[0] == pair[1]]

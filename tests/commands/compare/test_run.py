@@ -252,3 +252,16 @@ def test_row_numbers_name_other_items_once_a_row_is_dropped(texts: bool, tmp_pat
     else:
         with pytest.raises(ValueError, match="must share an evaluation split with the same items"):
             compared(paths)
+
+
+def test_runs_on_other_texts_share_nothing(tmp_path: Path) -> None:
+    paths = [tmp_path / "faq", tmp_path / "beir"]
+    for path in paths:
+        make_run(path, name="easy")
+        columns = {"digit": [f"d{label}" for label in LABELS], "text": [f"{path.name} {row}" for row in range(ITEMS)]}
+        data = (path / "config.toml").read_text().replace('name = "digits"', 'name = "texts"\npath = "t.csv"')
+        (path / "config.toml").write_text(data)
+        ids = tuple(f"{path.name}-{row}" for row in range(ITEMS))
+        write_embeddings(path / "embeddings" / "unseen.parquet", placed([], LABELS), ids, columns, levels=["digit"])
+    with pytest.raises(ValueError, match="must share an evaluation split with the same items"):
+        compared(paths)

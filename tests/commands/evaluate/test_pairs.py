@@ -91,6 +91,20 @@ def test_vectors_of_both_sides_are_measured_in_both_directions(run_command: Call
     assert "nearest item of the other side belongs to" in page.read_text()
 
 
+def test_what_belongs_to_nothing_is_no_query(run_command: Call, table: Path) -> None:
+    rows = [row.rsplit(",", 1)[0] for row in table.read_text().splitlines()[1:-1]]
+    table.write_text("\n".join(["image,caption,score", *(f"{row},1" for row in rows), "i0,c99,0", "i1,c98,0"]))
+    captions = np.load(table.parent / "captions.npz")
+    ids = [*captions["id"].tolist(), "c98", "c99"]
+    np.savez(table.parent / "captions.npz", embeddings=np.concatenate([RIGHT, -RIGHT[:2]]), id=ids)
+    found = asked(run_command, table, *sides(table, "images", "captions"), "--distance", "euclidean")
+    back = found["evaluation"]["right to left"]
+    assert back["items"] == COUNT
+    assert back["recall@1"] == pytest.approx(both_ways(LEFT, RIGHT)["right to left"]["recall@1"])
+    chance = sum(len([j for i, j in GRADES if i == row]) for row in range(COUNT)) / COUNT / (COUNT + 2)
+    assert found["evaluation"]["left to right"]["chance_recall@1"] == pytest.approx(chance)
+
+
 def test_a_diagnosis_of_pairs_has_references_and_fails_on_a_collapse(run_command: Call, table: Path) -> None:
     folder = table.parent
     spots = {name: np.full_like(LEFT, value) + 1e-9 * LEFT for name, value in (("i", 1.0), ("c", -1.0))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -182,3 +183,31 @@ def test_new_pairs_by_a_network_of_each_side(
     again = run_command("evaluate", pairs, *files, "--measures", "recall@1", "--json")
     for way, measures in json.loads(again[1])["evaluation"].items():
         assert measures["recall@1"] == json.loads(found[1])["evaluation"][way]["recall@1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("init", "--pairs", "-o", "x.toml"),
+        ("train", "--pairs", "-o", "run", "--set", 'ladder.rungs=["encoder"]'),
+        ("audit", "--pairs"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_scores_ask_each_command_for_the_least(
+    run_command: Call, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    header, *rows = table.read_text().splitlines()
+    wrong = [f"{row.split(',')[0]},{other.split(',')[1]},0.2" for row, other in zip(rows, rows[3:], strict=False)]
+    table.write_text("\n".join([f"{header},score", *(f"{row},0.9" for row in rows), *wrong]))
+    name, *options = command
+    code, _, error = run_command(name, table, *options)
+    assert code == 2
+    remedy = re.search(r"--relevant 0\.9", error)
+    assert remedy is not None
+    code, output, error = run_command(name, table, *options, *remedy.group().split())
+    assert code == 0, error
+    if name == "init":
+        assert "relevant = 0.9" in Path("x.toml").read_text()
+    assert {"init": "98 groups", "train": "78 of them trained on", "audit": "98 pairs"}[name] in output + error

@@ -16,6 +16,7 @@ from trivet.commands.shared_options import (
     Left,
     LeftVectors,
     PairRows,
+    Relevant,
     Right,
     RightVectors,
     Separator,
@@ -145,6 +146,7 @@ class AuditOptions(VectorOptions):
     right: Right = None
     left_vectors: LeftVectors = None
     right_vectors: RightVectors = None
+    relevant: Relevant = None
     trust_code: TrustCode = False
     json: Json = False
 
@@ -156,4 +158,4 @@ class AuditOptions(VectorOptions):
     @property
     def sides(self) -> PairSides | None:
         """The sides of pairs; None without any of their options."""
-        return pair_sides(self.pairs, self.left, self.right, self.left_vectors, self.right_vectors)
+        return pair_sides(self.pairs, self.left, self.right, self.left_vectors, self.right_vectors, self.relevant)

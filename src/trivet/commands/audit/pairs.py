@@ -184,7 +184,7 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
     missing = {
         (i, j): probability
         for (i, j), probability in zip(suspects.missing.tolist(), suspects.probability_missing.tolist(), strict=True)
-        if (i, j) not in judged_pairs
+        if (i, j) not in judged_pairs and table.left.contents[i] != contents[j]
     }
     row_of = {i: row for row, i in reversed([*enumerate(rows.pairs[:, 0].tolist())])}  # the first one
     better = dict(reversed(missing))  # the likeliest one

@@ -52,7 +52,7 @@ def _common(first: StoredRun, other: StoredRun, split: str, stored: Stored) -> N
     for level in before.labels.keys() & after.labels.keys():
         same &= before.labels[level][mine] == after.labels[level][its]
     if before.texts is not None and after.texts is not None:
-        same &= [before.texts[i] == after.texts[j] for i, j in zip(mine.tolist(), its.tolist(), strict=True)]
+        same &= np.array(before.texts)[mine] == np.array(after.texts)[its]
     elif all(name.isdigit() for name in names.tolist()) and _count(first) != _count(other):
         same[:] = False  # numbers of rows are those of other items once a row is dropped
     common: Names = names[same]

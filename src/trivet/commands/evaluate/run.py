@@ -391,7 +391,10 @@ def _check_options(
 def _measured(
     embeddings: np.ndarray, relations: Mapping[str, np.ndarray | Relation], **options: Any
 ) -> dict[str, LevelResult]:
-    """Measures of each level; of pairs of a single set from either side, as in `retrieve_both_ways`."""
+    """Measures of each level; of pairs of a single set from either side, as in `retrieve_both_ways`.
+
+    Contents of pairs that nothing belongs to are retrieved, but are no queries, unless no content of their side is one.
+    """
     pooled = {
         level: relation
         for level, relation in relations.items()
@@ -401,8 +404,10 @@ def _measured(
     results = evaluate(embeddings, others, **options) if others else {}
     for level, relation in pooled.items():
         left = (relation.items < relation.first_of_right).numpy()
+        paired = np.isin(np.arange(len(left)), relation.with_positives().numpy())
         for way, rows in zip(WAYS, (left, ~left), strict=True):
-            sampled = {**options, "sample": np.flatnonzero(rows)}
+            queries = rows & paired if (rows & paired).any() else rows
+            sampled = {**options, "sample": np.flatnonzero(queries)}
             results[way] = evaluate(embeddings, {level: relation}, **sampled)[level]
     return results
 

@@ -18,6 +18,7 @@ from trivet.commands.shared_options import (
     Match,
     Minutes,
     PairRows,
+    Relevant,
     Right,
     RightVectors,
     Separator,
@@ -79,6 +80,7 @@ def init(
     right: Right = None,
     left_vectors: LeftVectors = None,
     right_vectors: RightVectors = None,
+    relevant: Relevant = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace settings that trivet init wrote.")] = False,
     data_root: DataRoot = None,
@@ -93,7 +95,7 @@ def init(
 
         choice = VectorChoice(table, embedding, codes)
         tags = tag_cells(separator, match)
-        sides = pair_sides(pairs, left, right, left_vectors, right_vectors)
+        sides = pair_sides(pairs, left, right, left_vectors, right_vectors, relevant)
         detected = detect(path, labels, text, choice, tags=tags, pairs=sides, skip_empty=skip_empty, root=data_root)
         proposal = propose(path, detected, ladder=ladder_values(weights, start, minutes), data_root=data_root)
         write_settings(proposal, path, output, schema or (default_schema if default_schema.is_file() else None))

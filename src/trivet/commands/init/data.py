@@ -360,7 +360,8 @@ def _texts(
 
 def _pairs(path: Path, columns: PairSides, skip_empty: bool, root: Path | None) -> DetectedData:
     data: dict[str, Any] = {"name": "pairs", "path": str(path)} | ({"skip_empty": True} if skip_empty else {})
-    data |= {name: str(value) for name, value in columns._asdict().items() if value is not None}
+    named = {name: value for name, value in columns._asdict().items() if value is not None}
+    data |= {name: str(value) if isinstance(value, Path) else value for name, value in named.items()}
     config = PairsConfig.parse(data, source=str(path))
     assert isinstance(config, PairsConfig)
     table = read_pair_table(config)

@@ -65,9 +65,9 @@ def print_mined(mined: MiningResult, filters: list[str]) -> None:
         if counts[name] or any(option in text.split() for option in filters)
     ]
     print_table(f"{counted(counts['candidates'], 'candidate')}", ("what became of them",), ("number", "%"), rows)
-    echo(f"{counted(counts['same_class'], 'nearer item')} of the anchor's class, or listed as its positive")
+    echo(f"{counted(counts['same_class'], 'nearer item')} left out, as no negative of the anchor")
     for name, text in (
-        ("without_positive", "anchor without another item of its class"),
+        ("without_positive", "anchor without a positive"),
         ("without_negative", "pair without any negative left"),
         ("fewer", f"pair with fewer than {mined.rules['k']}"),
     ):

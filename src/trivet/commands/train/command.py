@@ -24,6 +24,7 @@ from trivet.commands.shared_options import (
     Match,
     Minutes,
     PairRows,
+    Relevant,
     Right,
     RightVectors,
     Separator,
@@ -108,6 +109,7 @@ def train(
     right: Right = None,
     left_vectors: LeftVectors = None,
     right_vectors: RightVectors = None,
+    relevant: Relevant = None,
     skip_empty: SkipEmpty = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in the run folder.")] = False,
     resume: Annotated[
@@ -134,7 +136,7 @@ def train(
     """Train an embedding, evaluate it and write a report."""
     set = [*(set or []), *(["data.skip_empty=true"] if skip_empty else [])]
     of_data = ("text", "weights", "start", "minutes", "table", "embedding", "codes", "separator", "match")
-    of_pairs = ("pairs", "left", "right", "left_vectors", "right_vectors")
+    of_pairs = ("pairs", "left", "right", "left_vectors", "right_vectors", "relevant")
     further = Further(
         download, accept_licence or [], interactive=not json and sys.stdin.isatty() and sys.stderr.isatty()
     )
@@ -193,7 +195,7 @@ def train(
                 ladder_values(weights, start, minutes),
                 VectorChoice(table, embedding, codes),
                 tag_cells(separator, match),
-                pair_sides(pairs, left, right, left_vectors, right_vectors),
+                pair_sides(pairs, left, right, left_vectors, right_vectors, relevant),
                 further,
                 skip_empty=skip_empty,
                 data_root=data_root,
