@@ -268,6 +268,10 @@ def path_inside(path: str, root: Path) -> str:
     return plain
 
 
+class RepeatedImageError(ValueError):
+    """Two rows of a table of images have one path, as those of captions may."""
+
+
 def _numbered(rows: DataTable, image: str, ids: tuple[str, ...] | None) -> tuple[str, ...]:
     """The numbers of the rows as ids of images without a path; ValueError if two rows have one path."""
     if ids is None:
@@ -275,7 +279,7 @@ def _numbered(rows: DataTable, image: str, ids: tuple[str, ...] | None) -> tuple
     first: dict[str, int] = {}
     for row, path in enumerate(ids):
         if path in first:
-            raise ValueError(
+            raise RepeatedImageError(
                 f"each image must be in one row, or have an id: {rows.where(np.array([first[path], row]))} of "
                 f"{rows.path} both have {path!r} in {image!r}; remove one, or add a column id."
             )

@@ -183,3 +183,18 @@ def test_columns_that_hold_no_images_are_texts(run_command: Call, captions: Path
     code, _, error = run_command("init", captions, "--pairs", "-o", tmp_path / "z.toml")
     assert code == 2
     assert "1 of 48 are not, first 'images/none.png'" in error
+
+
+def test_an_image_of_several_captions_is_offered_as_pairs(run_command: Call, captions: Path, tmp_path: Path) -> None:
+    lines = captions.read_text().splitlines()
+    header, words = lines[:1], [f"{line.partition(',')[0]},{WORDS[row % 4]}" for row, line in enumerate(lines[1:])]
+    for more, message in (
+        ([*lines[1:], *(f"{line} again" for line in lines[1:])], "needs a column of labels that items share: "),
+        (words * 2, "must be in one row, or have an id: lines 2, 50 of"),
+    ):
+        captions.write_text("\n".join([*header, *more]) + "\n")
+        code, _, error = run_command("init", captions, "-o", tmp_path / "x.toml")
+        assert code == 2
+        assert message in error
+        assert error.rstrip().endswith("or train on 'image' and 'caption' as pairs with --pairs.")
+    assert run_command("init", captions, "--pairs", "-o", tmp_path / "x.toml")[0] == 0

@@ -25,7 +25,7 @@ from trivet.datasets.pair_contents import judged_pairs, read_pair_table
 from trivet.datasets.pair_images import images_of, sides_of_images
 from trivet.datasets.pairs_config import LEVEL as PAIR
 from trivet.datasets.pairs_config import PairsConfig
-from trivet.datasets.table import IMAGE, TableConfig, image_column, list_table
+from trivet.datasets.table import IMAGE, RepeatedImageError, TableConfig, image_column, list_table
 from trivet.io.beir import is_beir
 from trivet.io.embedding_table import Vectors, class_labels, select_rows
 from trivet.io.formats import TABLES, open_rows, open_vectors, remedy
@@ -252,10 +252,16 @@ def _table(
     data: dict[str, Any] = {"name": "table", "path": str(rows.path)}
     if image != next((name for name in IMAGE if name in rows.names), None):
         data["image"] = image
-    known, levels, main, guessed = _levels(rows, labels, tags, image, skip_empty)
+    try:
+        known, levels, main, guessed = _levels(rows, labels, tags, image, skip_empty)
+    except ValueError as error:
+        raise _offering_pairs(error, rows, labels) from None
     data |= _settings(levels, tags, skip_empty)
     data |= {} if root is None else {"root": str(root)}
-    listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
+    try:
+        listing = list_table(TableConfig.parse(data, source=str(rows.path)), rows)
+    except RepeatedImageError as error:
+        raise _offering_pairs(error, rows, labels) from None
     first = listing.sources[0]
     if root is None and isinstance(first, Path) and not first.exists():
         folder = _folder_of(rows.path)
@@ -275,6 +281,15 @@ def _table(
     divided, sizes = bool(listing.subsets), _tag_sizes(known)
     detected = DetectedData("table", data, len(listing.ids), levels, main, divided, guessed=guessed, tags=sizes)
     return _with_images(detected, listing)
+
+
+def _offering_pairs(error: ValueError, rows: DataTable, labels: Sequence[str] | None) -> ValueError:
+    """The error of a table without labels, with the advice to read its rows as pairs where it may have two sides."""
+    sides = likely_sides(rows) if labels is None else None
+    if sides is None:
+        return error
+    where = f"{sides[0]!r} and {sides[1]!r}"
+    return ValueError(f"{str(error).removesuffix('.')}; or train on {where} as pairs with --pairs.")
 
 
 def _settings(levels: Iterable[str], tags: TagCells | None, skip_empty: bool) -> dict[str, Any]:
@@ -340,10 +355,7 @@ def _texts(
     try:
         known, levels, main, guessed = _levels(rows, labels, tags, column, skip_empty)
     except ValueError as error:
-        if labels is None and (sides := likely_sides(rows)) is not None:
-            where = f"{sides[0]!r} and {sides[1]!r}"
-            raise ValueError(f"{str(error).removesuffix('.')}; or train on {where} as pairs with --pairs.") from None
-        raise
+        raise _offering_pairs(error, rows, labels) from None
     data: dict[str, Any] = {"name": "texts", "path": str(rows.path), **_settings(levels, tags, skip_empty)}
     if column != "text":
         data["text"] = column
