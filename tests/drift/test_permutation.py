@@ -57,9 +57,20 @@ def test_differences_of_means(groups: list[int] | None, columns: torch.Tensor) -
     ]
     result = mean_differences(units, assignments, columns.__getitem__)
     assert result == pytest.approx(np.array(expected), abs=1e-6)
-    members = (columns > 0).numpy().T.astype(np.float32)
-    shares = share_differences(units, assignments, csr_array(members))
-    assert shares == pytest.approx(mean_differences(units, assignments, torch.from_numpy(members.T).__getitem__))
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_shares_are_means_of_members_under_permutations(groups: list[int] | None, columns: torch.Tensor) -> None:
+    units = units_of(groups)
+    members = (columns > 0.3).float()
+    result = share_differences(units, csr_array(members.numpy().T), 20_000, np.random.default_rng(0))
+    assignments = units.permuted(20_000, np.random.default_rng(1))
+    expected = mean_differences(units, assignments, members.__getitem__)
+    assert result.shape == expected.shape
+    assert result[0] == pytest.approx(expected[0], abs=1e-6)
+    assert result.mean(axis=0) == pytest.approx(expected.mean(axis=0), abs=0.015)
+    assert np.cov(result.T) == pytest.approx(np.cov(expected.T), abs=0.01)
+    assert {*np.unique(result[:, 0].round(5))} == {*np.unique(expected[:, 0].round(5))}
 
 
 def test_blocks_change_nothing(columns: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from trivet.distances import Array
-from trivet.drift.comparison import FREQUENCIES, FourierFeatures, largest_statistics
+from trivet.drift.comparison import FREQUENCIES, SAMPLED, FourierFeatures, largest_statistics
 from trivet.drift.permutation import (
     BLOCK,
     Units,
@@ -191,7 +191,7 @@ def find_drift(
     if labels is not None:
         names, members = _members(labels, chosen)
         if names:
-            differences = share_differences(units, assignments[: 1 + permutations], members)
+            differences = share_differences(units, members, permutations, draws[6])
             p["shares"] = p_value((np.square(differences) / np.asarray(members.mean(axis=1))).sum(axis=1))
             within = _within(points, units, members, features, permutations, draws[6])
             if within:
@@ -228,22 +228,23 @@ def _check(sides: Sequence[Points], labels: tuple[Labels, Labels] | None, groups
 
 
 def _rows(sides: Sequence[Points], chosen: Sequence[Integers]) -> Tensor:
-    """Points `(N, width)` float32 of both sets, less their mean and divided by the largest coordinate."""
-    rows = torch.empty(sum(map(len, chosen)), sides[0].width)
-    pieces = [
-        (side, torch.from_numpy(some[start : start + side.piece]))
-        for side, some in zip(sides, chosen, strict=True)
-        for start in range(0, len(some), side.piece)
-    ]
-    centre = sum(
-        (side.rows(some).sum(dim=0) for side, some in pieces), torch.zeros(sides[0].width, dtype=torch.float64)
+    """Points `(N, width)` float32 of both sets, less the mean of some and divided by their largest coordinate.
+
+    So they keep the digits by which items differ where all lie close together, far from 0.
+    """
+    some = torch.cat(
+        [
+            side.rows(torch.from_numpy(of_side[:: 1 + len(of_side) // SAMPLED]))
+            for side, of_side in zip(sides, chosen, strict=True)
+        ]
     )
-    centre = centre / len(rows)
-    scale = max(float((side.rows(some) - centre).abs().max()) for side, some in pieces) or 1.0
-    start = 0
-    for side, some in pieces:
-        rows[start : start + len(some)] = (side.rows(some) - centre) / scale
-        start += len(some)
+    centre = some.mean(dim=0)
+    scale = float((some - centre).abs().max()) or 1.0
+    rows, start = torch.empty(sum(map(len, chosen)), sides[0].width), 0
+    for side, of_side in zip(sides, chosen, strict=True):
+        for piece in torch.split(torch.from_numpy(of_side), side.piece):
+            rows[start : start + len(piece)] = (side.rows(piece) - centre) / scale
+            start += len(piece)
     return rows
 
 

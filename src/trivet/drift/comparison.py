@@ -82,7 +82,10 @@ def nearest(items: Tensor, anchors: Tensor, k: int, *, same: bool = False) -> tu
         scores = torch.addmm(squares, left, right.T, alpha=-2)
         if same:
             scores[torch.arange(len(left)), torch.arange(start, start + len(left))] = torch.inf
-        values, columns = scores.topk(k, dim=1, largest=False)
+        if k == 1:  # as topk, and faster
+            values, columns = scores.min(dim=1, keepdim=True)
+        else:
+            values, columns = scores.topk(k, dim=1, largest=False)
         return (values + left.square().sum(dim=1, keepdim=True)).clamp_min(0).sqrt(), columns
 
     def take(start: int, result: tuple[Tensor, Tensor]) -> None:

@@ -81,33 +81,48 @@ def mean_differences(units: Units, assignments: Booleans, columns: Columns) -> F
     """
     count = len(units.unit)
     now, total = None, None
+    members = torch.zeros(len(assignments), dtype=torch.float64)
     for start in range(0, count, BLOCK):
         block = columns(slice(start, min(start + BLOCK, count)))
         chosen = torch.from_numpy(assignments[:, units.unit[start : start + BLOCK]]).to(block.dtype)
+        members += chosen.sum(dim=1)
         sums, every = (chosen @ block).double(), block.double().sum(dim=0)
         now, total = (sums, every) if now is None or total is None else (now.add_(sums), total.add_(every))
     assert now is not None
     assert total is not None
-    return _differences(now.numpy(), total.numpy(), units, assignments)
+    return _differences(now.numpy(), total.numpy(), members.numpy(), count)
 
 
-def share_differences(units: Units, assignments: Booleans, members: csr_array) -> Floats:
-    """Shares of items in classes or regions in the new set, less those in the reference: `(R, C)`.
+def share_differences(units: Units, members: csr_array, permutations: int, generator: np.random.Generator) -> Floats:
+    """Shares of items in classes or regions in the new set, less those in the reference: `(1 + B, C)`.
+
+    The first row is of the actual assignment, the others of permutations. Units of as many items, alike in the classes
+    of these, stand for each other: how many of each kind are new is a draw without replacement.
 
     Args:
         members: `(C, N)` 1 for an item that is in a class.
     """
-    by_unit = members @ csr_array((np.ones(len(units.unit)), (np.arange(len(units.unit)), units.unit)))
-    now = np.concatenate(
-        [(by_unit @ some.T.astype(np.float32)).T for some in np.array_split(assignments, 8) if len(some)]
-    )
-    return _differences(now.astype(np.float64), np.asarray(by_unit.sum(axis=1)), units, assignments)
+    count = len(units.unit)
+    by_unit = (members @ csr_array((np.ones(count), (np.arange(count), units.unit)))).T.tocsr()
+    numbers: dict[tuple[int, bytes, bytes], int] = {}
+    first: list[int] = []
+    kind = np.empty(len(units), np.int64)
+    for unit, size in enumerate(units.sizes.tolist()):
+        ends = slice(by_unit.indptr[unit], by_unit.indptr[unit + 1])
+        key = size, by_unit.indices[ends].tobytes(), by_unit.data[ends].tobytes()
+        kind[unit] = numbers.setdefault(key, len(numbers))
+        if kind[unit] == len(first):
+            first.append(unit)
+    sizes = np.bincount(kind)
+    draws = generator.multivariate_hypergeometric(sizes, int(units.now.sum()), permutations, method="marginals")
+    rows = np.concatenate([np.bincount(kind[units.now], minlength=len(sizes))[None], draws]).astype(np.float64)
+    now = (by_unit[first].T @ rows.T).T
+    return _differences(now, np.asarray(by_unit.sum(axis=0)), rows @ units.sizes[first], count)
 
 
-def _differences(now: Floats, total: Floats, units: Units, assignments: Booleans) -> Floats:
-    counts = (assignments @ units.sizes.astype(np.float64))[:, None]
-    every = float(len(units.unit))
-    return np.asarray(now / np.maximum(counts, 1) - (total - now) / np.maximum(every - counts, 1))
+def _differences(now: Floats, total: Floats, members: Floats, count: int) -> Floats:
+    """Means over the new set less those over the others, from sums `(R, F)`, `(F,)` and how many `(R,)` of all."""
+    return np.asarray(now / np.maximum(members, 1)[:, None] - (total - now) / np.maximum(count - members, 1)[:, None])
 
 
 def standardised(statistics: Floats, permutations: int) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from trivet.drift.permutation import Units
@@ -22,10 +23,11 @@ def plant_clusters(points: Tensor, units: Units, generator: np.random.Generator)
     count, members = int(units.now.sum()), int(units.is_now.sum())
     sizes = units.sizes
     result = np.zeros((len(SHARES), DRAWS, len(units)), np.bool_)
-    for draw, centre in enumerate(generator.integers(len(points), size=DRAWS).tolist()):
-        distances = (points - points[centre]).square().sum(dim=1).numpy()
+    centres = points[torch.from_numpy(generator.integers(len(points), size=DRAWS))]
+    distances = torch.addmm(points.square().sum(dim=1, keepdim=True), points, centres.T, alpha=-2).T.numpy()
+    for draw in range(DRAWS):
         nearest = np.full(len(units), np.inf, distances.dtype)
-        np.minimum.at(nearest, units.unit, distances)
+        np.minimum.at(nearest, units.unit, distances[draw])
         order = np.argsort(nearest, kind="stable")
         ends = np.searchsorted(np.cumsum(sizes[order]), np.array(SHARES) * members - 1e-6) + 1
         rest = generator.permutation(len(units))

@@ -122,9 +122,8 @@ def scope_share(scope: Scope, units: Units, permutations: int, generator: np.ran
         Newcombe, "Interval Estimation for the Difference Between Independent Proportions", 1998, method 10.
     """
     measured = units.subset(scope.items)
-    differences = share_differences(
-        measured, measured.permuted(permutations, generator), csr_array(scope.far[None].astype(np.float32))
-    )
+    far = csr_array(scope.far[None].astype(np.float64))
+    differences = share_differences(measured, far, permutations, generator)
     now, low_now, high_now = _share(scope.far, measured, measured.is_now)
     reference, low, high = _share(scope.far, measured, ~measured.is_now)
     inside = max(1 - reference, 1e-9)
@@ -170,8 +169,8 @@ def find_new_clusters(
         return []
     tested = units.subset(scope.items[~half])
     inside = np.stack([region for region, _ in regions])
-    members = csr_array(inside[:, ~half].astype(np.float32))
-    differences = share_differences(tested, tested.permuted(permutations, generator), members)
+    members = csr_array(inside[:, ~half].astype(np.float64))
+    differences = share_differences(tested, members, permutations, generator)
     deviation = differences.std(axis=0)
     values = step_down(differences / np.where(deviation > 0, deviation, 1))
     new = np.cumsum(is_now) - 1
