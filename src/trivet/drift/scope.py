@@ -51,7 +51,8 @@ class ScopeShare:
 
     Attributes:
         now, reference: of the new items, and of those of the reference that are no anchors.
-        excess: the least share of new items that are out of scope: (now - reference) / (1 - reference).
+        excess: the share of new items out of scope, but for chance and those within the limit: (now - reference) / (1 -
+            reference).
         interval: of the excess, 95 %.
         p: of the one-sided permutation test of the difference.
     """
@@ -65,7 +66,7 @@ class ScopeShare:
 
 @dataclass(frozen=True, eq=False)
 class NewCluster:
-    """A cluster of new items that lie apart from the reference.
+    """A cluster of new items: new, or grown where the reference has some items there as well.
 
     Attributes:
         rows: `(n,)` its items, counted among the new ones, the most central first.

@@ -56,7 +56,7 @@ def test_no_change(run_command: Call) -> None:
     assert [line.split(":")[0] for line in lines[1:]] == [
         "The items as a whole",
         "Out of scope",
-        "New clusters",
+        "Clusters that are new or have grown",
         "The shares of the classes",
         "The items within 8 classes",
         "Report",
@@ -99,6 +99,7 @@ def test_a_change_with_what_is_new(new: np.ndarray[Any, Any], run_command: Call)
     kinds = made()["kind"][new]
     assert {kinds[int(id)] for id in cluster["ids"]} == {"kind 5"}
     assert len(cluster["ids"]) == cluster["items"]
+    assert cluster["new"]
     assert cluster["examples"][0]["text"].endswith("kind 5")
     assert record["classes"][0]["name"] == "kind 5"
     low, high = record["scope"]["interval"]

@@ -69,8 +69,9 @@ def print_drift(record: DriftRecord, top: int) -> None:
         print_text(question.sentence)
     for cluster in record.clusters:
         label = "" if cluster.label is None else f", most of them {cluster.label!r}"
+        kind = "New" if cluster.new else "Grown"
         print_text(
-            f"New cluster: {counted(cluster.items, 'item')}, {per_cent(cluster.now)} % of the new ones against "
+            f"{kind} cluster: {counted(cluster.items, 'item')}, {per_cent(cluster.now)} % of the new ones against "
             f"{per_cent(cluster.reference)} % (p = {cluster.p:.2g}){label}: {_listed(cluster.examples[:top])}"
         )
     for title, items in (

@@ -54,6 +54,7 @@ class ClusterRecord(Record):
     now: Number
     reference: Number
     p: Number
+    new: bool = True
     label: str | None = None
     ids: list[str] = []
     examples: list[ItemRecord] = []

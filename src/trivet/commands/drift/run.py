@@ -123,6 +123,7 @@ def _record(drift: Drift, reference: ItemSet, now: ItemSet, level: str | None) -
                 now=cluster.share,
                 reference=cluster.reference,
                 p=cluster.p,
+                new=not cluster.reference,
                 label=_commonest(now, level, cluster.rows),
                 ids=[now.displayed.ids[row] for row in cluster.rows.tolist()],
                 examples=_items(now, cluster.rows),
@@ -207,7 +208,7 @@ def _sentences(drift: Drift, reference: str, now: str) -> dict[str, str]:
         ends = per_cent([scope.interval.low, scope.interval.high])
         if drift.changed("scope"):
             sentences["scope"] = (
-                f"Out of scope: at least {per_cent(scope.excess)} % of {now} (95 % interval {ends}; "
+                f"Out of scope: {per_cent(scope.excess)} % more of {now} than usual (95 % interval {ends}; "
                 f"{adjusted['scope']}): {shares}."
             )
         else:
@@ -217,9 +218,9 @@ def _sentences(drift: Drift, reference: str, now: str) -> dict[str, str]:
             )
     if "clusters" in drift.p:
         sentences["clusters"] = (
-            f"{counted(len(drift.clusters), 'new cluster')} ({adjusted['clusters']})."
+            f"Clusters that are new or have grown: {len(drift.clusters)} ({adjusted['clusters']})."
             if drift.changed("clusters")
-            else f"New clusters: none ({adjusted['clusters']})."
+            else f"Clusters that are new or have grown: none ({adjusted['clusters']})."
         )
     if "shares" in drift.p:
         moved = [each for each in drift.classes if each.share_p <= drift.level]
