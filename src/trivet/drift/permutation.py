@@ -68,8 +68,11 @@ class Units:
 
     def permuted(self, count: int, generator: np.random.Generator) -> Booleans:
         """Assignments `(1 + count, U)` of the units to the new set: the actual one, then others at random."""
-        rows = np.broadcast_to(self.now, (count, len(self)))
-        return np.concatenate([self.now[None], generator.permuted(rows, axis=1)])
+        rows = np.empty((1 + count, len(self)), np.bool_)
+        rows[0] = self.now
+        for row in rows[1:]:
+            row[:] = generator.permutation(self.now)  # a third of the time of `Generator.permuted`
+        return rows
 
 
 def mean_differences(units: Units, assignments: Booleans, columns: Columns) -> Floats:
