@@ -188,7 +188,12 @@ def test_a_folder_of_beir(words: list[list[str]], run_command: Call) -> None:
     assert json.loads(out)["pair_suspects"][0]["id"].split()[0] in {f"q{row}" for row in range(WRONG)}
     code, _, err = run_command("audit", "beir", "--decisions", "d.csv")
     assert (code, "write --out FILE instead" in err) == (2, True)
-    assert run_command("audit", "beir", "--out", "s.csv")[0] == 0
+    code, out, _ = run_command("audit", "beir", "--out", "s.csv", "--report", "page.html")
+    assert code == 0
+    remedy = "no rows to apply decisions to: remove what is wrong from its qrels"
+    for text in (out, Path("page.html").read_text()):
+        assert remedy in " ".join(text.split())
+        assert "--apply" not in text
 
 
 def test_a_run_on_pairs_is_audited_by_what_it_was_trained_on(words: list[list[str]], run_command: Call) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trivet.commands.audit.record import AuditRecord, NoiseRate, PairSuspect, Suspect, TagSuspect
 
 JUDGING = ("out", "report", "decisions", "relabel_above", "drop_above", "folds", "neighbours", "distance", "split",
-           "encoder", "top", "seed", "force", "data_root")  # what --apply refuses  # fmt: skip
+           "encoder", "top", "seed", "force", "data_root", "relevant")  # what --apply refuses  # fmt: skip
 
 
 @command(AuditOptions)

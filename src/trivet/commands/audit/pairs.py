@@ -35,10 +35,9 @@ NEIGHBOURS = 8
 MOST = 1000  # rows on a page
 LISTED, MISSING = "listed", "missing"
 TOGETHER = "not listed, and goes together as listed pairs do"
-OF_RUN = (
-    "The network of the run was trained on these pairs and does not judge them. Decisions are applied to the file, by "
-    "trivet audit {path} --pairs --apply."
-)
+OF_RUN = "The network of the run was trained on these pairs and does not judge them."
+OF_TABLE = "Decisions are applied to the file, by trivet audit {path} --pairs --apply."
+OF_BEIR = "A folder of BEIR has no rows to apply decisions to: remove what is wrong from its qrels."
 
 
 class PairRows(NamedTuple):
@@ -97,6 +96,7 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
     left, right, shared, note = _vectors(request, config, table)
     suspects = find_pair_suspects(left, right, listed, shared=shared, seed=request.seed)
     lefts = [table.left.contents[i] for i in rows.pairs[:, 0].tolist()]
+    remedy = (OF_BEIR,) if is_beir(config.path) else (OF_TABLE.format(path=config.path),) if of_run else ()
     items = Items(
         name=RunFolder.open(request.embeddings).name if of_run else config.path.name,
         split=None,
@@ -108,7 +108,7 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
         distance="cosine",
         show=lambda i: _preview(lefts[i], config.path.parent),
         texts=lefts,
-        notes=(note, *((OF_RUN.format(path=config.path),) if of_run else ()), *table.notes),
+        notes=(note, *((OF_RUN,) if of_run else ()), *remedy, *table.notes),
     )
     return _audited(items, table, listed, rows, suspects)
 

@@ -184,7 +184,7 @@ class AuditRecord(StampedRecord):
     class_names: list[str] = []
     tag_names: list[str] = []
     of_run: bool = False
-    apply: str = ""
+    apply: str | None = ""
 
     @property
     def verdict(self) -> str:

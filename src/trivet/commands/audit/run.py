@@ -30,6 +30,7 @@ from trivet.commands.printing import command_line
 from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
+from trivet.io.beir import is_beir
 from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import class_numbers
 from trivet.io.label_decisions import ADD, write_decisions
@@ -144,7 +145,7 @@ def audit_path(request: AuditOptions) -> AuditRecord:
 
         contents = {
             "of_run": pairs is None and is_run_folder(request.embeddings),
-            "apply": _apply_options(request, record),
+            "apply": None if pairs is not None and is_beir(pairs.path) else _apply_options(request, record),
             "selected": _page_items(audited),
             "class_names": [] if record.pairs else list(class_numbers(audited.items.labels)[1]),
         }
