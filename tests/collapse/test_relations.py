@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -239,6 +241,49 @@ def test_spread_of_what_belongs_together_equals_its_definition() -> None:
     assert (spread.ratio, spread.alignment) == pytest.approx((np.median(ratios), np.mean(near)))
 
 
+def test_finer_classes_are_inside_the_sets_of_items_with_equal_tags() -> None:
+    """By the definition; those that merged are a collapse, others that stayed apart or that nothing shows are not."""
+    names = [["red"], ["blue"], ["red", "blue"], ["green"], ["blue", "green"]]
+    number, fine = np.arange(400) % 5, np.arange(400) // 5 % 2
+    random = np.random.default_rng(0)
+    tags = Tags([random.permutation(names[each]).tolist() for each in number])
+    centres, inside = random.normal(size=(5, 16)), random.normal(size=(5, 2, 16))
+    noise = 0.3 * random.normal(size=(400, 16))
+    before = centres[number] + inside[number, fine] + noise
+    merged = centres[number] + 0.05 * inside[number, fine] + noise
+    found = measure(before, tags, fine={"half": fine}).fine["half"]
+    sets = [{i for i in range(400) if names[number[i]] == of_set} for of_set in names]
+    means = [np.mean([before[i] for i in of_set], axis=0) for of_set in sets]
+    halves = [[np.mean([before[i] for i in of_set if fine[i] == half], axis=0) for half in (0, 1)] for of_set in sets]
+    across = [math.dist(a, b) for a, b in combinations(means, 2)]
+    assert found.index == pytest.approx(fmean(math.dist(*both) for both in halves) / fmean(across))
+    assert found.chance == pytest.approx(39 / 79)
+    assert found.split == 1
+    rules = {verdict.kind: verdict.rule for verdict in diagnose(merged, tags, before, fine={"half": fine}).verdicts}
+    assert rules["class-collapse"].startswith("fine classes within a set of tags are 0.")
+    for points, level in ((3 * before + 0.1 * noise, fine), (merged, random.integers(0, 2, 400))):
+        assert "class-collapse" not in kinds(diagnose(points, tags, before, fine={"half": level}))
+
+
+def test_finer_classes_need_items_that_are_alike() -> None:
+    pairs = Pairs([*range(40)], [*range(40)])
+    points, halves = np.random.default_rng(0).normal(size=(80, 8)), np.arange(80) % 2
+    with pytest.raises(ValueError, match="got labels by which no two items are alike; leave out fine"):
+        measure(points, pairs, fine={"half": halves})
+    measure(points, pairs)
+    measure(points, halves)
+
+
+def test_parts_that_a_relation_does_not_tell_apart() -> None:
+    tags = [["b", "a"], ["a"], [], ["a", "b"], ["c"], [], ["a"]]
+    for match in ("any", "all", 0.5):
+        relation = Tags(tags, match)
+        assert relation.partition().tolist() == [0, 1, 2, 0, 3, 2, 1]
+        assert relation[[6, 4, 1]].partition().tolist() == [0, 1, 0]
+        assert relation[:0].partition().tolist() == []
+    assert Classes(torch.tensor([7, 3, 7])).partition().tolist() == [1, 0, 1]
+
+
 def test_classes_measure_the_same_as_integers() -> None:
     plain, relation = (measure(rows(), each, reference=rows(1)) for each in (INTENT, Classes(torch.from_numpy(INTENT))))
     assert plain.per_class is not None
@@ -258,7 +303,9 @@ def test_pairs_of_items_are_asked_for_one_by_one() -> None:
 
 def test_bad_input_is_a_stated_error() -> None:
     tags = hierarchy()
-    with pytest.raises(ValueError, match="fine must hold classes inside classes: got labels that are Tags"):
+    with pytest.raises(
+        ValueError, match="fine must split at least one coarse class in two: got one fine class in each"
+    ):
         diagnose(rows(), tags, fine={"intent": INTENT})
     with pytest.raises(ValueError, match=r"take the rows of these with relation\[rows\]"):
         diagnose(rows(), tags[:3])

@@ -50,15 +50,19 @@ def test_a_diagnosis_is_that_of_the_tags(file: Path, embeddings: np.ndarray, run
     assert "for the nearest of another class" not in text
 
 
-def test_finer_classes_inside_tags_are_refused(file: Path, run_command: Call, tmp_path: Path) -> None:
-    kinds = np.array([f"kind {i % 6}" for i in range(90)])
-    np.savez(tmp_path / "both.npz", **np.load(file), kind=kinds)
-    code, _, err = run_command("diagnose", tmp_path / "both.npz", *OPTIONS, "--fine", "kind")
-    assert code == 2
-    assert "--fine is for classes inside classes: 'tags' has tags; leave it out, or" in err
-    assert "--labels kind." in err
-    assert run_command("diagnose", tmp_path / "both.npz", *OPTIONS)[0] == 0
-    assert run_command("diagnose", tmp_path / "both.npz", "--labels", "kind")[0] == 0
+def test_finer_classes_inside_tags(file: Path, run_command: Call, tmp_path: Path) -> None:
+    """They are classes inside the sets of items with equal tags; a column that is inside these is found by itself."""
+    sets = ["+".join(tags) for tags in TAGS]
+    halves = np.array([f"{name}, {i % 2}" for i, name in enumerate(sets)])
+    np.savez(tmp_path / "both.npz", **np.load(file), half=halves, set=np.array([f"set {name}" for name in sets]))
+    measures = []
+    for options in (OPTIONS, (*OPTIONS, "--fine", "half"), ("--labels", "set", *OPTIONS[4:], "--fine", "half")):
+        code, out, err = run_command("diagnose", tmp_path / "both.npz", *options, "--json")
+        assert (code, err) == (0, "")
+        found = json.loads(out)
+        measures.append((found["results"][0] if "results" in found else found)["measures"]["fine"])
+    assert measures[0] == measures[1] == measures[2]
+    assert measures[0]["half"]["split"] == 1
 
 
 def test_mined_negatives_share_no_tag(file: Path, run_command: Call, tmp_path: Path) -> None:

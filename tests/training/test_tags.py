@@ -10,6 +10,9 @@ import pytest
 import torch
 
 import trivet
+from trivet.collapse import fine_coarse_index
+from trivet.collapse.probe import ProbeTracker
+from trivet.commands.evaluate.trained_model import collapse_index
 from trivet.samplers import RelationBatches
 from trivet.training.components import Components, first_task, load_splits, make_batches
 from trivet.training.config import RunConfig
@@ -91,6 +94,31 @@ def test_folds_and_the_choice_of_a_step_take_tags(table: Path) -> None:
     assert len(np.unique(scores.classes)) > 2
     assert "in 5 tags" in components.probe_items.sentence
     assert not components.state.sampling.checks
+
+
+def test_a_probe_by_tags_asks_for_finer_classes_too(table: Path) -> None:
+    """Of the level after the tags, where its classes have items enough; the evaluation has their index."""
+    lines = table.read_text().splitlines()
+    sets = ["+".join(sorted(line.partition(",")[0].split(";"))) for line in lines[1:]]
+    rows = [f"{name}, {number % 2}".replace(",", "") + "," + lines[number + 1] for number, name in enumerate(sets)]
+    table.write_text("\n".join(["half," + lines[0], *rows]))
+    data = {"name": "texts", "path": str(table), "levels": ["tags", "half"], "level": "tags", "separator": ";"}
+    config = config_of(table, data=data | {"folds": 4}, choosing={"keep": "best"}, guard={"probe": 40})
+    components = Components(config, load_splits(config, None))
+    probe = components.probe_items
+    assert probe is not None
+    assert probe.levels == ("tags", "half")
+    learner = components.state.learner.model
+    tracker = ProbeTracker()
+    result = tracker.measure(probe.probe_of(learner, cosine=True), 0)
+    embeddings, relation, fine = probe.probe_of(learner, cosine=True)()
+    assert isinstance(relation, trivet.Tags)
+    nearest = torch.cdist(embeddings.double(), embeddings.double()).fill_diagonal_(torch.inf).argmin(dim=1)
+    assert result.fine_recall == pytest.approx(float((fine[nearest] == fine).double().mean()))
+    found = collapse_index(embeddings.numpy(), probe.items)
+    assert found is not None
+    assert (found.coarse, found.fine) == ("tags", "half")
+    assert found.index == pytest.approx(fine_coarse_index(embeddings, relation.partition(), fine))
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def diagnose(
             several by name. Recall@1 is compared with each, the shape with the first: lengths where it has the same
             width, and both are unit rows or neither.
         strategy: how training chooses, to find a dead sampler and to name what to change.
-        fine: level -> `(N,)` integers: classes inside the classes; not with a relation.
+        fine: level -> `(N,)` integers: classes inside the classes, or inside the sets of items with equal tags.
         level: what `labels` are called.
         distance: how the embedding is compared: "euclidean" or "cosine".
         trained_levels: the levels whose classes the embedding was trained on: it is judged over other items of these
@@ -318,7 +318,8 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
             )
     elif least is not None and indices[least] < merged:
         what = "modes of the reference" if least == "mode_index" else "fine classes"
-        rule = f"{what} within a class are {indices[least]:.2g} times as far apart as the classes, under {merged:g}"
+        one, many = ("class", "classes") if measures.per_class is not None else ("set of tags", "sets")
+        rule = f"{what} within a {one} are {indices[least]:.2g} times as far apart as the {many}, under {merged:g}"
     elif measures.lost_inside and _without_structure(measures):
         assert measures.structure is not None
         assert measures.reference_structure is not None

@@ -83,11 +83,11 @@ class ClassLoss:
 
 @dataclass(frozen=True)
 class FineMeasures:
-    """Measures of a level of classes inside the classes."""
+    """Measures of a level of classes inside the classes, or inside the sets of items with equal tags."""
 
     recall: float  # recall@1 at this level, in [0, 1]
     chance: float  # what it would be if the neighbours of an item were random members of its class
-    split: float  # share of the classes that hold two fine classes or more
+    split: float  # share of the classes, or sets, that hold two fine classes or more
     index: float  # see `fine_coarse_index`
     reference_index: float | None  # the same of the reference; None without one
 
@@ -152,7 +152,7 @@ class Measures:
         fine: level -> `FineMeasures`.
         sampling: of the batch strategy.
         per_class: see `ClassMeasures`; None of a relation, as are all that is measured of classes alone: the modes, the
-            NMI, strangers, the retention, lost classes and finer ones.
+            NMI, strangers, the retention and lost classes.
     """
 
     items: int
@@ -234,10 +234,11 @@ def measure(
     inner = {name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()}
     if level in inner:
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
-    if inner and classes is None:
+    partition = relation.partition()
+    if inner and int(partition.max()) + 1 == len(raw):
         raise ValueError(
-            f"fine must hold classes inside classes: got labels that are {type(labels).__name__}; pass one class for "
-            "each item, or leave fine out."
+            "fine must hold classes inside classes or sets of tags: got labels by which no two items are alike; leave "
+            "out fine (--fine), or pass the finer classes as the labels."
         )
     points = as_points(raw, distance=distance)
     sides = sides_of(relation)
@@ -272,7 +273,7 @@ def measure(
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(raw))[:QUERIES])
     around = hubness(points[order])
     fine_measures = {
-        name: _fine(points, relation.items, inner[name], known, retrievals[name].mean()["recall@1"]) for name in inner
+        name: _fine(points, partition, inner[name], known, retrievals[name].mean()["recall@1"]) for name in inner
     }
     by_labels = (
         _of_relation(points, known, relation, retrieved, seed)

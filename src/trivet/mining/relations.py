@@ -127,6 +127,14 @@ class Relation(ABC):
                 yield ends[0][is_other], ends[1][is_other]
             start += len(block)
 
+    def partition(self) -> Tensor:
+        """Numbers `(N,)` in 0 .. C - 1, equal for items that the rule does not tell apart: a class, or a set of tags.
+
+        By default these are items of one number.
+        """
+        numbers: Tensor = torch.unique(self.items, return_inverse=True)[1]
+        return numbers
+
     def numbers(self, items: Tensor) -> Tensor:
         """The numbers `(K,)` of the classes or tags of some items, for what is learned of each.
 

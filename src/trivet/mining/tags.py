@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -71,12 +70,17 @@ class Tags(CarriedRelation):
     def with_positives(self) -> Tensor:
         if self.match != "all":
             return super().with_positives()
+        numbers = self.partition()
+        repeated = torch.bincount(numbers)[numbers] > 1
+        return (repeated & (self._sizes(self.items) > 0)).nonzero()[:, 0]
+
+    def partition(self) -> Tensor:
         carried = self.rows(self.items)
         carried.sort_indices()
-        sets = [tags.tobytes() for tags in np.split(carried.indices, carried.indptr[1:-1])]
-        counts = Counter(sets)
-        equal = [row for row, tags in enumerate(sets) if tags and counts[tags] > 1]
-        return torch.tensor(equal, dtype=torch.int64, device=self.items.device)
+        first: dict[bytes, int] = {}
+        sets = (tags.tobytes() for tags in np.split(carried.indices, carried.indptr[1:-1]))
+        numbers = [first.setdefault(tags, len(first)) for tags in sets][: len(self)]
+        return torch.tensor(numbers, dtype=torch.int64, device=self.items.device)
 
     def least_shared(self, anchors: Tensor) -> npt.NDArray[np.float64]:
         least: npt.NDArray[np.float64] = np.ceil((1 - 1e-9) * self._index * self._sizes(anchors).cpu().numpy())

@@ -82,8 +82,7 @@ def probe_items(guard: GuardConfig, splits: Splits, *, batch_size: int, seed: in
     if wanted is None:
         wanted = min(MOST, max(FEWEST, STEP_COST * batch_size))
     level, finest = splits.level, list(splits.train.labels)[-1]
-    related = not splits.train.relations.keys().isdisjoint((level, finest))
-    levels = (level,) if finest == level or related else (level, finest)
+    levels = (level,) if finest == level or finest in splits.train.relations else (level, finest)
     split = selection_split(splits)
     if not wanted:
         return None
@@ -122,11 +121,10 @@ def _finest(dataset: Dataset, levels: tuple[str, ...], items: int) -> Integers:
 
     Items with tags or of pairs are of one class.
     """
-    labels = dataset.labels[levels[-1]]
-    if dataset.has_tags(levels[-1]):
-        return np.zeros_like(labels)
-    _, counts = np.unique(labels, return_counts=True)
-    return labels if np.median(counts) >= items else dataset.labels[levels[0]]
+    finest, coarse = (dataset.labels[level] for level in (levels[-1], levels[0]))
+    if levels[-1] not in dataset.relations and np.median(np.unique(finest, return_counts=True)[1]) >= items:
+        return finest
+    return np.zeros_like(coarse) if levels[0] in dataset.relations else coarse
 
 
 def _left_out(labels: Integers, most: int, *, seed: int) -> Integers:

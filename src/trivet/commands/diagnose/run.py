@@ -94,15 +94,7 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary
     """The verdicts, measures and notes of an embedding, and the diagnosis itself."""
     relation, classes, names = _relation_of(subject)
     unit = "class" if subject.relation is None else "group" if isinstance(relation, TwoSided) else "tag"
-    if subject.relation is not None:
-        levels: Sequence[str] = []
-        if subject.fine:
-            raise ValueError(
-                f"--fine is for classes inside classes: {subject.level!r} has {unit}s; leave it out, or diagnose the "
-                f"finer column alone, --labels {subject.fine[0]}."
-            )
-    else:
-        levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
+    levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
     strategy, notes = _usable(subject.strategy, classes), subject.notes
     if strategy is None and subject.strategy is not None:
         notes += ("The sampling strategy was not tried: a batch needs two classes of two items.",)

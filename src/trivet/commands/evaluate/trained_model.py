@@ -341,11 +341,12 @@ def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
 
 
 def collapse_index(embeddings: np.ndarray, dataset: Dataset) -> CollapseIndex | None:
-    """The fine/coarse index of the two coarsest levels; None without two levels of classes, or of one coarse class."""
+    """The fine/coarse index of the two coarsest levels, whose first may be one of tags, by their sets; None of others,
+    or of one coarse class."""
     if len(dataset.labels) < 2:
         return None
     coarse, fine, *_ = dataset.labels
-    if not dataset.relations.keys().isdisjoint((coarse, fine)):
+    if fine in dataset.relations:
         return None
     if len(np.unique(dataset.labels[coarse])) < 2 or not _nested(dataset.labels[coarse], dataset.labels[fine]):
         return None
