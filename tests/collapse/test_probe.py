@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -550,6 +551,19 @@ def test_held_out_pairs_and_tags_are_judged_and_closed() -> None:
         assert never.events == []
         assert "By the labels it never was better than chance" in str(never.close())
     json.dumps(lost.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(("rate", "seen"), [(0.93, True), (1.0, False)], ids=["lost", "kept"])
+def test_finer_classes_inside_tags_are_judged(rate: float, seen: bool) -> None:
+    tags = trivet.Tags([[f"class {number}", f"group {number}"] for number in CLASSES.tolist()])
+    batches, levels = halved(lambda step: 3 * 0.93**step), (tags, FINE)
+    monitor = watched(batches, lambda step: held_out(apart=12.0, inside=6 * rate**step), levels=levels)
+    assert [event.kind for event in monitor.events] == (["class-collapse"] if seen else [])
+    if seen:
+        assert re.search(
+            r"by the finer classes is .*, and positives are 0\.\d+ times as far apart as negatives",
+            monitor.events[0].rule,
+        )
 
 
 @pytest.mark.parametrize("stop", [3, 21, 33])

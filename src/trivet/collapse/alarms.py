@@ -283,6 +283,7 @@ class Judge:
         if now is None or start is None or best is None:
             return
         items_text = f"of {probing.items} held-out items"
+        positives, negatives, _ = pair_words(related=now.by_chance is not None)
         collapse = probing.collapse()
         stays = probing.stays_below(start, ended=ended)
         if collapse is not None:
@@ -298,8 +299,7 @@ class Judge:
                 "class-collapse",
                 _evidence(now, best) | {"within_between": now.within_between},
                 f"{items_text} recall@1 by the finer classes is {_change(now.fine_recall, best.fine_recall)} at step "
-                f"{best.step}, and items of the same class are {now.within_between:.2f} times as far apart as items of "
-                "different classes",
+                f"{best.step}, and {positives} are {now.within_between:.2f} times as far apart as {negatives}",
                 class_advice(self._strategy)[1],
                 healthy=best.step,
             )

@@ -318,8 +318,8 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
             )
     elif least is not None and indices[least] < merged:
         what = "modes of the reference" if least == "mode_index" else "fine classes"
-        one, many = ("class", "classes") if measures.per_class is not None else ("set of tags", "sets")
-        rule = f"{what} within a {one} are {indices[least]:.2g} times as far apart as the {many}, under {merged:g}"
+        group, groups = ("class", "classes") if measures.per_class is not None else ("set of tags", "sets")
+        rule = f"{what} within a {group} are {indices[least]:.2g} times as far apart as the {groups}, under {merged:g}"
     elif measures.lost_inside and _without_structure(measures):
         assert measures.structure is not None
         assert measures.reference_structure is not None
