@@ -278,10 +278,10 @@ def test_parts_that_a_relation_does_not_tell_apart() -> None:
     tags = [["b", "a"], ["a"], [], ["a", "b"], ["c"], [], ["a"]]
     for match in ("any", "all", 0.5):
         relation = Tags(tags, match)
-        assert relation.partition().tolist() == [0, 1, 2, 0, 3, 2, 1]
-        assert relation[[6, 4, 1]].partition().tolist() == [0, 1, 0]
-        assert relation[:0].partition().tolist() == []
-    assert Classes(torch.tensor([7, 3, 7])).partition().tolist() == [1, 0, 1]
+        assert relation.partition.tolist() == [0, 1, 2, 0, 3, 2, 1]
+        assert relation[[6, 4, 1]].partition.tolist() == [0, 1, 0]
+        assert relation[:0].partition.tolist() == []
+    assert Classes(torch.tensor([7, 3, 7])).partition.tolist() == [1, 0, 1]
 
 
 def test_classes_measure_the_same_as_integers() -> None:

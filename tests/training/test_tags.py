@@ -118,7 +118,7 @@ def test_a_probe_by_tags_asks_for_finer_classes_too(table: Path) -> None:
     found = collapse_index(embeddings.numpy(), probe.items)
     assert found is not None
     assert (found.coarse, found.fine) == ("tags", "half")
-    assert found.index == pytest.approx(fine_coarse_index(embeddings, relation.partition(), fine))
+    assert found.index == pytest.approx(fine_coarse_index(embeddings, relation.partition, fine))
 
 
 @pytest.mark.parametrize(

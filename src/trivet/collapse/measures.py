@@ -234,7 +234,7 @@ def measure(
     inner = {name: as_classes(values, count=len(raw), name="fine") for name, values in (fine or {}).items()}
     if level in inner:
         raise ValueError(f"fine must hold levels other than that of the labels: got {level!r} in both; rename one.")
-    partition = relation.partition()
+    partition = relation.partition
     if inner and int(partition.max()) + 1 == len(raw):
         raise ValueError(
             "fine must hold classes inside classes or sets of tags: got labels by which no two items are alike; leave "

@@ -127,6 +127,7 @@ class Relation(ABC):
                 yield ends[0][is_other], ends[1][is_other]
             start += len(block)
 
+    @property
     def partition(self) -> Tensor:
         """Numbers `(N,)` in 0 .. C - 1, equal for items that the rule does not tell apart: a class, or a set of tags.
 

@@ -70,10 +70,11 @@ class Tags(CarriedRelation):
     def with_positives(self) -> Tensor:
         if self.match != "all":
             return super().with_positives()
-        numbers = self.partition()
+        numbers = self.partition
         repeated = torch.bincount(numbers)[numbers] > 1
         return (repeated & (self._sizes(self.items) > 0)).nonzero()[:, 0]
 
+    @property
     def partition(self) -> Tensor:
         carried = self.rows(self.items)
         carried.sort_indices()
