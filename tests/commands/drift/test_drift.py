@@ -219,3 +219,27 @@ def test_mistakes(arguments: list[str], sentence: str, run_command: Call) -> Non
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_texts_by_an_encoder(folder: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both files are embedded, with their labels, groups and texts; the encoder itself is tested elsewhere."""
+    arrays = made()
+    vectors = dict(zip(arrays["text"].tolist(), arrays["embeddings"], strict=True))
+    monkeypatch.setattr(
+        "trivet.commands.diagnose.encoders.encoder_vectors",
+        lambda texts, path, progress: np.stack([vectors[text] for text in texts]),
+    )
+    (folder / "encoder").mkdir()
+    (folder / "encoder" / "config.json").write_text("{}")
+    new = (np.arange(900) >= 600) | (arrays["kind"] == "kind 5")
+    for name, some in (("before.csv", ~new), ("now.csv", new)):
+        columns = [arrays[column][some].tolist() for column in ("text", "kind", "author")]
+        rows = [",".join(row) for row in zip(*columns, strict=True)]
+        Path(name).write_text("\n".join(["question,kind,author", *rows]) + "\n")
+    options = ("before.csv", "now.csv", "--encoder", "encoder", "--text", "question")
+    code, out, _ = run_command("drift", *options, "--json", "--group", "author")
+    record = json.loads(out)
+    assert (code, record["level"], record["now"]["groups"]) == (0, "kind", 30)
+    out = run_command("drift", *options)[1]
+    assert out.startswith("now.csv differs from before.csv")
+    assert "most of them 'kind 5': 'sentence " in out
