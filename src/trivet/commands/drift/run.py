@@ -43,7 +43,9 @@ def compare_with_reference(request: DriftOptions) -> DriftRecord:
     """
     paths = [request.reference, request.now]
     sets = [read_set(path, request, request.labels) for path in paths]
-    names = distinct_names([path.absolute() for path in paths])
+    different = [*dict.fromkeys(path.absolute() for path in paths)]
+    called = dict(zip(different, distinct_names(different), strict=True))
+    names = [called[path.absolute()] for path in paths]
     sets = [replace(each, vectors=replace(each.vectors, name=name)) for each, name in zip(sets, names, strict=True)]
     reference, now = sets
     level, note = (request.labels, None) if request.labels else shared_level(sets, request.group)
