@@ -59,6 +59,7 @@ RUNNING = [
     "forecast THEIRS/run",
     "evaluate THEIRS/run",
     "compare THEIRS/run THEIRS/run2",
+    "migrate THEIRS/run THEIRS/run2",
     "diagnose THEIRS/run",
     "leaks THEIRS/settings.toml",
     "leaks THEIRS/run",

@@ -180,7 +180,7 @@ def test_pairs_are_judged_from_either_side(spaces: dict[str, np.ndarray], run_co
             ids = np.array([f"{letter}{i}" for i in range(40)])
             np.savez(f"{name}-{side}.npz", embeddings=points, id=ids)
             options += [f"--{side}-vectors", f"{name}-{side}.npz"]
-    code, out, err = run_command("migrate", "pairs.csv", *options, "--json")
+    code, out, err = run_command("migrate", "pairs.csv", *options, "--json", "--head")
     assert code == 0, err
     record = json.loads(out)
     assert [level["level"] for level in record["levels"]] == ["left to right", "right to left"]
@@ -252,6 +252,28 @@ def test_queries_with_nothing_to_find_in_their_half_do_not_count(run_command: Ca
         assert row["from_old"][0]["value"] == 1
 
 
+def test_a_head_is_measured_in_the_old_index_and_in_one_of_its_outputs(
+    spaces: dict[str, np.ndarray], run_command: Call
+) -> None:
+    save("old", spaces, "label", "id")
+    save("new", spaces, "label", "id")
+    options = ("--labels", "label", "--head", "--report", "page.html", "--json")
+    record = json.loads(run_command("migrate", "old.npz", "new.npz", *options)[1])["linear_map"]
+    assert [(row["queries"], row["gallery"]) for row in record["searches"][5:]] == [
+        ("new, head", "old"),
+        ("new, head", "new, head"),
+    ]
+    assert [name.startswith("head of ") for name in record["fitted"]["new, head"]] == [True, True]
+    there, alone = record["searches"][5]["from_old"][0], record["searches"][6]["from_new"][0]
+    assert [there["reference"], alone["reference"]] == [row["from_old"][0]["value"] for row in record["searches"][:2]]
+    assert there["value"] != alone["value"]
+    assert "A head that is trained to search the old index finds there" in Path("page.html").read_text()
+    save("old", spaces, "id")
+    save("new", spaces, "id")
+    code, _, err = run_command("migrate", "old.npz", "new.npz", "--head")
+    assert (code, "--head trains by labels: the items have none" in err) == (2, True)
+
+
 def test_halves_divide_no_group() -> None:
     groups = np.random.default_rng(0).integers(0, 40, 300)
     first, second = _halves(groups, np.random.default_rng(1))
@@ -267,11 +289,13 @@ def test_halves_divide_no_group() -> None:
         (["old.npz", "other.npz"], "other.npz has 0 ids of the 180 of old.npz, such as 'item 0'"),
         (["old.npz", "wrong.npz"], "compared embeddings must have the same labels"),
         (["old.npz", "short.npz"], "old.npz has 180 queries and short.npz 9"),
+        (["old.npz", "new.npz", "--head", "--distance", "euclidean"], "--head trains for cosine distance: got euclid"),
         (["old.npz", "protocol.npz"], "protocol.npz says which items are queries, old.npz does not"),
     ],
 )
 def test_mistakes(arguments: list[str], sentence: str, spaces: dict[str, np.ndarray], run_command: Call) -> None:
     save("old", spaces, "label", "id")
+    save("new", spaces, "label", "id")
     points, label, ids = spaces["new"], spaces["label"], spaces["id"]
     np.savez("other.npz", embeddings=points, label=label, id=np.char.add("other ", ids))
     np.savez("wrong.npz", embeddings=points, label=label[::-1], id=ids)

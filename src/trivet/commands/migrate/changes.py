@@ -20,13 +20,19 @@ def outcome_of(comparison: Comparison) -> str:
 
 
 def measure_changes(
-    now: Sequence[Retrieval], others: Sequence[Retrieval], level: str, reference: str
+    now: Sequence[Retrieval], others: Sequence[Retrieval], level: str, reference: str, *, known_classes: bool = False
 ) -> list[MeasureChange]:
-    """Compare the measures of retrievals, each of other items, with those of a reference on the same queries."""
+    """Compare the measures of retrievals, each of other items, with those of a reference on the same queries.
+
+    Args:
+        known_classes: whether an embedding was trained on the classes.
+    """
     changes = []
     for measure in MEASURES:
         groups = [([mine], [its]) for mine, its in zip(now, others, strict=True)]
-        compared = compare_groups(groups, reference=reference, level=level, measure=measure)
+        compared = compare_groups(
+            groups, reference=reference, level=level, measure=measure, known_classes=known_classes
+        )
         changes.append(
             MeasureChange(
                 measure=measure,

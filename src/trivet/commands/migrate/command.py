@@ -43,7 +43,10 @@ def migrate(context: typer.Context, request: MigrateOptions) -> int:
 
 def print_migration(record: MigrateRecord) -> None:
     """The answer, the agreement of neighbours, and the measures of each level with what changed."""
-    from trivet.commands.migrate.maps import map_sentence  # here: they load the training stack and what draws
+    from trivet.commands.migrate.maps import (  # here: they load the training stack and what draws
+        head_sentence,
+        map_sentence,
+    )
     from trivet.commands.migrate.page import agreement_sentence, how_judged
 
     for note in record.notes:
@@ -80,6 +83,8 @@ def print_migration(record: MigrateRecord) -> None:
         )
         if record.outcome != "better":
             print_text(map_sentence(maps).replace("\u00a0", " "))
+        if head := head_sentence(maps):
+            print_text(head.replace("\u00a0", " "))
     print_text(f"Note: {how_judged(record)}".replace("\u00a0", " "))
 
 

@@ -54,6 +54,12 @@ class MigrateOptions(ItemOptions):
     split: Annotated[str | None, typer.Option(help="Use only the rows of this split.")] = None
     distance: Distance = None
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="How many neighbours of a query are compared.")] = 10
+    head: Annotated[
+        bool,
+        typer.Option(
+            "--head", help="Also train a head on the new embedding that searches the old index, and measure it in both."
+        ),
+    ] = False
     seed: Annotated[int, typer.Option(min=0, help="Seed of the halves on which maps are fitted and measured.")] = 0
     report: Report = None
     fail_on: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trivet.commands.migrate.maps import map_sentence
+from trivet.commands.migrate.maps import head_sentence, map_sentence
 from trivet.commands.migrate.record import AgreementRecord, MigrateRecord
 from trivet.reports.page import percent, write_page
 from trivet.runtime.text import counted
@@ -30,6 +30,7 @@ def write_migrate_report(record: MigrateRecord, path: Path) -> None:
         "agreements": [agreement_sentence(agreement) for agreement in record.agreements],
         "how": how_judged(record),
         "map_answer": "" if record.linear_map is None else map_sentence(record.linear_map),
+        "head_answer": "" if record.linear_map is None else head_sentence(record.linear_map),
         "sections": sections,
         "pictures": any(query.thumbnail for query in record.examples),
     }

@@ -67,7 +67,7 @@ def judge_migration(request: MigrateOptions) -> MigrateRecord:
         if not record.examples:
             changes = _by_right(*levels[0]) if levels else {"changed": agreement.overlap}
             record.examples += _examples(items, task, nearest, changes)
-    record.linear_map = measure_maps(items, request.k, request.seed)
+    record.linear_map = measure_maps(items, request.k, request.seed, head=request.head)
     decisive = record.levels[0] if record.levels else None
     record.level = None if decisive is None else decisive.level
     record.outcome = "no labels" if decisive is None else decisive.measures[0].outcome

@@ -1,0 +1,89 @@
+"""A compatible head searches the old index better than a map, and is chosen on items that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from trivet.distances import unit_rows
+from trivet.metrics import retrieve
+from trivet.mining.tags import Tags
+from trivet.models.linear_map import LinearMap, fit_map
+from trivet.training import compatible_head as module
+from trivet.training.compatible_head import compatible_head
+
+CLASSES, EACH = 12, 24
+
+
+@pytest.fixture
+def spaces() -> tuple[Tensor, Tensor, np.ndarray]:
+    """New and old vectors of twelve classes; what varies within a class is not the same in both."""
+    draw = torch.Generator().manual_seed(0)
+    label = np.repeat(np.arange(CLASSES), EACH)
+    means = torch.randn(CLASSES, 6, generator=draw)[label]
+
+    def embedding(within: float) -> Tensor:
+        light = within * torch.randn(len(label), 6, generator=draw)
+        return torch.cat([means, light], dim=1) @ torch.randn(12, 24, generator=draw)
+
+    return unit_rows(embedding(1.5)).double(), unit_rows(embedding(1.2)).double(), label
+
+
+def head(spaces: tuple[Tensor, Tensor, np.ndarray], labels: object) -> tuple[LinearMap, LinearMap, np.ndarray]:
+    """A map, a head that begins as it, and the rows that neither of them knows."""
+    new, old, _ = spaces
+    order = np.random.default_rng(0).permutation(len(new))
+    fitting, choosing, others = np.split(order, [140, 190])
+    start = fit_map(new[fitting], old[fitting], generator=torch.Generator().manual_seed(0))
+    return (
+        start,
+        compatible_head(
+            new,
+            old,
+            labels,  # type: ignore[arg-type]
+            start=start,
+            fitting=fitting,
+            choosing=choosing,
+            generator=torch.Generator().manual_seed(0),
+        ),
+        others,
+    )
+
+
+def test_it_finds_more_in_the_old_vectors_than_a_map(spaces: tuple[Tensor, Tensor, np.ndarray]) -> None:
+    new, old, label = spaces
+    start, trained, others = head(spaces, label)
+
+    def recall(rows: Tensor) -> float:
+        of = {"gallery_labels": label[others], "self_rows": np.arange(len(others)), "measures": ["recall@1"]}
+        return retrieve(rows[others], label[others], gallery=old[others], distance="cosine", **of).mean()["recall@1"]
+
+    assert recall(trained(new)) > recall(start(new)) + 0.05
+    assert torch.equal(trained.matrix, head(spaces, label)[1].matrix)
+    tags = Tags([[str(number)] for number in label.tolist()])
+    torch.testing.assert_close(head(spaces, tags)[1].matrix, trained.matrix, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("scores", "step"), [([3, 2, 2], 0), ([1, 2, 2], 25), ([1, 2, 3], 50)])
+def test_the_step_is_the_first_of_the_best(
+    scores: list[float], step: int, spaces: tuple[Tensor, Tensor, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: Iterator[float] = iter(scores)
+    measure: Callable[..., float] = lambda *_: next(left)  # noqa: E731
+    monkeypatch.setattr(module, "STEPS", 50)
+    monkeypatch.setattr(module, "_recall", measure)
+    start, trained, _ = head(spaces, spaces[2])
+    assert trained.name == f"head of {step} steps"
+    same = torch.allclose(trained(spaces[0]), start(spaces[0]), atol=1e-5)
+    assert same == (step == 0)
+
+
+def test_the_choice_is_by_both_searches() -> None:
+    points = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    label = np.array([0, 0, 1, 1])
+    assert module._recall(points, points, label) == 2
+    assert module._recall(points, points[[2, 3, 0, 1]], label) == 1
