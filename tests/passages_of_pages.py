@@ -728,8 +728,8 @@ def fewer_bits() -> Iterator[str]:
     binary = [-100 * size["difference"] for size in sizes if size["kind"] == "binary"]
     assert len(binary) == 4
     yield (
-        f"no rescored form loses more than {max(0, *rescored):.1f} points of recall@1; a bit for each number alone costs "
-        f"{min(binary):.1f} to {max(binary):.1f} points"
+        f"no rescored form loses more than {max(0, *rescored):.1f} points of recall@1; a bit for each number alone "
+        f"costs {min(binary):.1f} to {max(binary):.1f} points"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,12 +67,17 @@ def typed(path: Path | str) -> str:
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The ends of the paths that tell them apart, as short as can be; they are all different."""
+    """The ends of the paths that tell them apart, as short as can be.
+
+    Raises:
+        ValueError: if two are the same.
+    """
     for length in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-length:]) for path in paths]
         if len({*names}) == len(names):
             return names
-    raise AssertionError
+    (path, count), *_ = Counter(paths).most_common(1)
+    raise ValueError(f"each path must be named once: got {path} {'twice' if count == 2 else f'{count} times'}.")
 
 
 def event_title(kind: str, step: int, *, suspected: bool) -> str:

@@ -113,6 +113,7 @@ def test_the_interval_of_what_copies_add_is_paired() -> None:
         (["u.npz"], "nothing in u.npz says what is"),
         (["v.npz", "--group", "place"], "--group must name a column: train has no 'place'; it has label"),
         (["u.npz", "short.npz"], "vectors must be of one length to be compared"),
+        (["u.npz", "u.npz"], "each path must be named once: got u.npz twice."),
         (["u.npz", "s.toml"], "s.toml holds settings; give it alone"),
         (["p.toml"], "leaks compares single items: p.toml holds pairs"),
     ],
