@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from copy import copy
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from trivet.mining.adjacency import MAX_STORED, Adjacency, MatrixAdjacency
 from trivet.mining.relations import ComparedRelation, signature_of
 
 
@@ -21,6 +24,7 @@ class CarriedRelation(ComparedRelation):
     """
 
     incidence: sparse.csr_array
+    _references: tuple[Tensor, npt.NDArray[Any]] | None = None  # items that are compared, and what they carry `(T, M)`
 
     def carry(self, incidence: sparse.csr_array) -> None:
         """Set what each number carries."""
@@ -32,8 +36,18 @@ class CarriedRelation(ComparedRelation):
         """Rows `(B, T)` of the incidence, of these items."""
         return self.incidence[items.cpu().numpy()]
 
+    def compare(self, items: Tensor, others: Tensor) -> Adjacency:
+        """The comparison of a batch with its references, whose rows are looked up once where they are few."""
+        relation = self
+        if len(others) * self.incidence.shape[1] <= MAX_STORED:
+            relation = copy(self)
+            relation._references = others, self.rows(others).toarray(order="F").T
+        return MatrixAdjacency(relation.compared, items, others)
+
     def shared(self, anchors: Tensor, others: Tensor) -> Tensor:
         """Return how many things each two items share, `(B, M)` uint8 or int32."""
+        if self._references is not None and others is self._references[0]:
+            return torch.from_numpy(self.rows(anchors) @ self._references[1]).to(anchors.device)
         rows, of_others = self.rows(anchors), self.rows(others)
         carried = np.unique(rows.indices)
         if len(carried) < rows.shape[1]:
