@@ -29,6 +29,7 @@ from readers import Array, encoded, idx, texts
 from trivet.collapse.significance import compare_values
 from trivet.datasets.download import find_root
 from trivet.drift import Drift, find_drift
+from trivet.drift.changes import Question
 from trivet.drift.permutation import holm
 from trivet.metrics import evaluate
 
@@ -121,7 +122,7 @@ def moved_class(size: float) -> Change:
     return change
 
 
-CHANGES: dict[str, tuple[Change, str]] = {
+CHANGES: dict[str, tuple[Change, Question]] = {
     "a new class, 2 % of the items": (new_class(0.02), "items"),
     "a new class, 5 %": (new_class(0.05), "items"),
     "a new class, 10 %": (new_class(0.1), "items"),
@@ -213,7 +214,7 @@ def changes(items: Items) -> dict[str, Any]:
                     "share": share,
                     "with": drift.answer == "differs",
                     "without": unlabelled(drift),
-                    "question": drift.changed(question),  # type: ignore[arg-type]
+                    "question": drift.changed(question),
                     "excess": drift.scope.excess,
                     "low": drift.scope.interval.low,
                     "clusters": len(drift.clusters),

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from trivet.training.class_sample import evaluation_sample
 Rows = list[tuple[str, str]]
 
 
-def loaded(folder: Path, rows: Rows, negatives: Rows = [], **settings: object) -> Splits:  # noqa: B006
+def loaded(folder: Path, rows: Rows, negatives: Sequence[tuple[str, str]] = (), **settings: object) -> Splits:
     path = folder / "pairs.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("query", "answer", "score"), *((*row, 1) for row in rows)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from trivet.metrics import retrieve
 from trivet.mining.tags import Tags
 from trivet.models.linear_map import LinearMap, fit_map
 from trivet.training import compatible_head as module
-from trivet.training.compatible_head import compatible_head
+from trivet.training.compatible_head import Labels, compatible_head, compatible_loss
 
 CLASSES, EACH = 12, 24
 
@@ -33,7 +34,7 @@ def spaces() -> tuple[Tensor, Tensor, np.ndarray]:
     return unit_rows(embedding(1.5)).double(), unit_rows(embedding(1.2)).double(), label
 
 
-def head(spaces: tuple[Tensor, Tensor, np.ndarray], labels: object) -> tuple[LinearMap, LinearMap, np.ndarray]:
+def head(spaces: tuple[Tensor, Tensor, np.ndarray], labels: Labels) -> tuple[LinearMap, LinearMap, np.ndarray]:
     """A map, a head that begins as it, and the rows that neither of them knows."""
     new, old, _ = spaces
     order = np.random.default_rng(0).permutation(len(new))
@@ -44,7 +45,7 @@ def head(spaces: tuple[Tensor, Tensor, np.ndarray], labels: object) -> tuple[Lin
         compatible_head(
             new,
             old,
-            labels,  # type: ignore[arg-type]
+            labels,
             start=start,
             fitting=fitting,
             choosing=choosing,
@@ -73,7 +74,10 @@ def test_the_step_is_the_first_of_the_best(
     scores: list[float], step: int, spaces: tuple[Tensor, Tensor, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: Iterator[float] = iter(scores)
-    measure: Callable[..., float] = lambda *_: next(left)  # noqa: E731
+
+    def measure(*_: object) -> float:
+        return next(left)
+
     monkeypatch.setattr(module, "STEPS", 50)
     monkeypatch.setattr(module, "_recall", measure)
     start, trained, _ = head(spaces, spaces[2])
@@ -87,3 +91,32 @@ def test_the_choice_is_by_both_searches() -> None:
     label = np.array([0, 0, 1, 1])
     assert module._recall(points, points, label) == 2
     assert module._recall(points, points[[2, 3, 0, 1]], label) == 1
+    assert module._recall(points, points, np.arange(4)) == 0  # none finds itself
+
+
+def test_the_loss_equals_its_definition() -> None:
+    draw = np.random.default_rng(0)
+    rows, old, labels = draw.normal(size=(5, 3)), draw.normal(size=(4, 3)), [0, 0, 1, 1, 2]
+
+    def term(others: np.ndarray, of_others: list[int], *, itself: bool) -> float:
+        """Minus the mean log share of the positives in the softmax of similarities over 0.1."""
+        losses = []
+        for a, anchor in enumerate(rows.tolist()):
+            near = {
+                b: math.fsum(x * y for x, y in zip(anchor, other, strict=True))
+                / math.hypot(*anchor)
+                / math.hypot(*other)
+                / 0.1
+                for b, other in enumerate(others.tolist())
+                if itself or a != b
+            }
+            total = math.log(math.fsum(map(math.exp, near.values())))
+            positives = [near[b] for b in near if of_others[b] == labels[a]]
+            losses += [total - math.fsum(positives) / len(positives)] if positives else []
+        return math.fsum(losses) / len(losses)
+
+    value = compatible_loss(
+        torch.from_numpy(rows), torch.tensor(labels), torch.from_numpy(old), torch.tensor([0, 1, 1, 2])
+    )
+    expected = term(rows, labels, itself=False) + term(old, [0, 1, 1, 2], itself=True)
+    assert value.item() == pytest.approx(expected, rel=1e-9)

@@ -7,7 +7,7 @@ from pathlib import Path
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.metrics.points import Metric
-from trivet.training.run_folder import RunFolder
+from trivet.training.run_folder import CONFIG, RunFolder
 
 
 def default_distance(vectors: Vectors) -> Metric:
@@ -16,6 +16,7 @@ def default_distance(vectors: Vectors) -> Metric:
 
 
 def run_distance(path: Path) -> Metric:
-    """The distance that a run is evaluated by, and "cosine" for a file."""
-    distance: Metric = RunFolder.open(path).section("evaluation").distance if is_run_folder(path) else "cosine"
+    """The distance that a run is evaluated by, and "cosine" for a file or an encoder."""
+    is_run = is_run_folder(path) and (path / CONFIG).is_file()
+    distance: Metric = RunFolder.open(path).section("evaluation").distance if is_run else "cosine"
     return distance

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -27,6 +28,17 @@ def print_json(value: Mapping[str, Any]) -> None:
     from pydantic_core import to_jsonable_python  # here: `--help` needs none
 
     print(json_text(to_jsonable_python(value, by_alias=True)))
+
+
+def print_page_json(values: Mapping[str, Any], report: Path | None) -> None:
+    """Values of a page as JSON, without its pictures, and where it was written if it was."""
+    print_json(_without_pictures(values) | ({} if report is None else {"report": str(report)}))
+
+
+def _without_pictures(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_pictures(each) for key, each in value.items() if not key.endswith("thumbnail")}
+    return [_without_pictures(each) for each in value] if isinstance(value, list) else value
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -21,6 +21,23 @@ RATE = 1e-3
 Labels = np.ndarray | Relation
 
 
+def compatible_loss(outputs: Tensor, labels: Tensor | Relation, old: Tensor, old_labels: Tensor | Relation) -> Tensor:
+    """The loss of outputs `(B, e)` among themselves plus that against old vectors `(M, e)`, a scalar.
+
+        L(outputs, outputs) + L(outputs, old)
+
+    L is `SupConLoss`, in which an output and its own old vector are of one class.
+
+    Source:
+        Shen, Xiong, Xia, Soatto, "Towards backward-compatible representation learning", CVPR 2020; there the second
+        term is the loss of the old classifier, which an index does not have.
+    """
+    loss = SupConLoss()
+    there: Tensor = loss(outputs, labels, references=old, reference_labels=old_labels)
+    within: Tensor = loss(outputs, labels)
+    return within + there
+
+
 def compatible_head(
     new: Tensor,
     old: Tensor,
@@ -31,12 +48,10 @@ def compatible_head(
     choosing: Integers,
     generator: torch.Generator,
 ) -> LinearMap:
-    """Train a linear head on new vectors by a loss within its outputs and the same loss against old vectors.
+    """Train a linear head on new vectors by `compatible_loss` of its outputs and old vectors.
 
-        loss(h(new), h(new)) + loss(h(new), old)
-
-    Both are `SupConLoss`. The head begins as a map from new to old; the step is the best by the sum of recall@1 in the
-    old vectors and in its outputs, of items that it is not trained on.
+    The head begins as a map from new to old; the step is the best by the sum of recall@1 in the old vectors and in its
+    outputs, of items that it is not trained on.
 
     Args:
         new, old: `(N, d)` and `(N, e)` of the same items, rows of length 1.
@@ -44,13 +59,8 @@ def compatible_head(
         start: from new to old.
         fitting, choosing: the row numbers that are trained on, and others, which choose the step.
         generator: draws the batches.
-
-    Source:
-        Shen, Xiong, Xia, Soatto, "Towards backward-compatible representation learning", CVPR 2020; there the second
-        term is the loss of the old classifier, which an index does not have.
     """
     new, old = new.float(), old.float()
-    loss = SupConLoss()
     weight = nn.Parameter(start.matrix.T.float().contiguous())
     bias = nn.Parameter((start.target_mean - start.source_mean @ start.matrix).float())
     optimizer = torch.optim.Adam([weight, bias], lr=RATE)
@@ -65,10 +75,8 @@ def compatible_head(
         references = rows[torch.randperm(len(rows), generator=generator)[:REFERENCES]]
         outputs = linear(new[batch], weight, bias)
         of_batch, of_references = _as_labels(labels, batch), _as_labels(labels, references)
-        value = loss(outputs, of_batch)
-        value = value + loss(outputs, of_batch, references=old[references], reference_labels=of_references)
         optimizer.zero_grad()
-        value.backward()
+        torch.autograd.backward(compatible_loss(outputs, of_batch, old[references], of_references))
         optimizer.step()
     _, weight_best, bias_best, step = best
     zero = torch.zeros(new.shape[1], dtype=torch.float64)

@@ -15,6 +15,10 @@ from PIL import Image
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.diagnose.run import diagnose_paths
+from trivet.commands.evaluate.options import EvaluateOptions
+from trivet.commands.evaluate.run import evaluate_files
+from trivet.commands.migrate.options import MigrateOptions
+from trivet.commands.migrate.run import judge_migration
 from trivet.models import ModelConfig, build, load_model
 from trivet.models.store import save
 
@@ -73,6 +77,21 @@ def test_two_encoders_have_the_verdict_of_their_embeddings(folders: list[Path], 
     assert not any("in their order" in note for note in results[0].notes)
     mixed = diagnosed([after], [files[0]], labels="intent", **REQUEST)
     assert mixed == by_encoder[:1]
+
+
+def test_they_are_evaluated_and_a_change_of_them_is_judged(folders: list[Path]) -> None:
+    encoders, files = folders[:2], [folder.with_suffix(".npz") for folder in folders[:2]]
+    options: dict[str, Any] = {"labels": ["intent"]}
+
+    def evaluations(paths: list[Path], **items: Any) -> list[object]:
+        request = EvaluateOptions(paths, measures=["recall@1,map@r"], **options, **items)
+        return [(each.record.evaluation, each.record.distance) for each in evaluate_files(request)]
+
+    assert evaluations(encoders, **REQUEST) == evaluations(files)
+    of_encoders = judge_migration(MigrateOptions(embeddings=encoders, **options, **REQUEST))
+    of_files = judge_migration(MigrateOptions(embeddings=files, **options))
+    assert of_encoders.levels == of_files.levels
+    assert of_encoders.outcome == "worse"
 
 
 @pytest.mark.parametrize(

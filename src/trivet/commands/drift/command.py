@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import typer
 
 from trivet.commands.drift.options import Change, DriftOptions
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_text
+from trivet.commands.printing import command_line, echo, per_cent, print_page_json, print_text
 from trivet.commands.shared_options import check_written, command
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -35,16 +34,7 @@ def drift(context: typer.Context, request: DriftOptions) -> int:
 
         write_drift_report(record, request.report)
     if request.json:
-        values = record.as_json()
-        lists = (
-            values["farthest"],
-            values["more"],
-            values["fewer"],
-            *(each["examples"] for each in values["clusters"]),
-        )
-        for item in chain(*lists):
-            del item["thumbnail"]
-        print_json(values | ({} if request.report is None else {"report": str(request.report)}))
+        print_page_json(record.as_json(), request.report)
     else:
         print_drift(record, request.top)
         if request.report is not None:

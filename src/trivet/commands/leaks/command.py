@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trivet.commands.leaks.options import Leak, LeaksOptions
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_text
+from trivet.commands.printing import command_line, echo, per_cent, print_page_json, print_text
 from trivet.commands.shared_options import check_written, command
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -32,10 +32,7 @@ def leaks(context: typer.Context, request: LeaksOptions) -> int:
     if request.report is not None:
         write_leaks_report(record, request.report)
     if request.json:
-        values = record.as_json()
-        for leak in (leak for counts in values["comparisons"] for leak in counts["leaks"]):
-            del leak["thumbnail"], leak["original_thumbnail"]
-        print_json(values | ({} if request.report is None else {"report": str(request.report)}))
+        print_page_json(record.as_json(), request.report)
     else:
         print_leaks(record, request.top)
         if request.report is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trivet.commands.migrate.options import MigrateOptions, Refusal
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
+from trivet.commands.printing import command_line, echo, per_cent, print_page_json, print_table, print_text
 from trivet.commands.shared_options import check_written, command
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -28,11 +28,7 @@ def migrate(context: typer.Context, request: MigrateOptions) -> int:
     if request.report is not None:
         write_migrate_report(record, request.report)
     if request.json:
-        values = record.as_json()
-        for query in values["examples"]:
-            for item in (query, *query["old"], *query["new"]):
-                del item["thumbnail"]
-        print_json(values | ({} if request.report is None else {"report": str(request.report)}))
+        print_page_json(record.as_json(), request.report)
     else:
         print_migration(record)
         if request.report is not None:
