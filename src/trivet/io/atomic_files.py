@@ -235,6 +235,8 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
         with undisturbed(begin, end) as (handle, alone):
             if handle is not None:
                 if alone:
+                    for left in path.glob(".*.trivet-lock"):  # of processes that were killed once their file was whole
+                        left.unlink()
                     prepare(True)
                     _flock(handle, fcntl.LOCK_SH)
                 prepare(False)
