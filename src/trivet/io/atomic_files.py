@@ -236,7 +236,8 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
             if handle is not None:
                 if alone:
                     for left in path.glob(".*.trivet-lock"):  # of processes that were killed once their file was whole
-                        left.unlink()
+                        with claimed(left.with_name(left.name[1:].removesuffix(".trivet-lock"))):
+                            pass
                     prepare(True)
                     _flock(handle, fcntl.LOCK_SH)
                 prepare(False)
