@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -26,12 +26,12 @@ LAYERS: list[dict[str, float]] = [
 WIDTH, HEIGHT, COLUMN, ROW, EDGE = 112, 30, 72, 68, 70  # of a box, of the grid, and from the border to a box's centre
 
 
-def imports(file: Path, packages: Mapping[str, object]) -> set[str]:
-    """The packages of trivet that a file imports, at its top or inside a function."""
+def imports(nodes: Iterable[ast.AST], packages: Mapping[str, object]) -> set[str]:
+    """The packages of trivet that a file of these nodes imports, at its top or inside a function."""
     modules: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
+            assert node.level == 0, f"a relative import of {node.module}"
             modules += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
@@ -44,7 +44,12 @@ def arrows() -> list[tuple[str, str]]:
     """The imports between packages, without those that follow from others: (importing, imported)."""
     columns = {name: column for layer in LAYERS for name, column in layer.items()}
     direct = {
-        name: {other for file in (SOURCE / "trivet" / name).rglob("*.py") for other in imports(file, columns)} - {name}
+        name: {
+            other
+            for file in (SOURCE / "trivet" / name).rglob("*.py")
+            for other in imports(ast.walk(ast.parse(file.read_text())), columns)
+        }
+        - {name}
         for name in columns
     }
 

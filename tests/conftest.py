@@ -148,6 +148,21 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
 
 
 @pytest.fixture(scope="session")
+def crews(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The folder of what several processes wrote: they are started once, also where xdist shares the tests out."""
+    from filelock import FileLock
+    from tests.mining.crew import start  # loads torch
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "crews"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            start(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")

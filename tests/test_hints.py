@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.sources import library
 from tests.test_documented_commands import COMMANDS, known_settings
 
 import trivet
@@ -217,8 +218,8 @@ def sentences(node: ast.AST) -> Iterator[str]:
 def messages() -> list[tuple[Path, str]]:
     """Every sentence of an error or a warning, with the file that it is in; those of `how_to_...` are parts of some."""
     found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in library().items():
+        for node in nodes:
             parts: list[ast.AST] = []
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
@@ -332,8 +333,8 @@ COMMAND = re.compile(r"\btrivet (?!data download)[a-z]+( -[-a-z]+)* $")
 
 def test_a_path_in_a_command_of_a_message_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     unquoted, count = [], 0
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in library().items():
+        for node in nodes:
             before = ""
             for part in node.values if isinstance(node, ast.JoinedStr) else ():
                 if isinstance(part, ast.FormattedValue) and COMMAND.search(before):

@@ -10,8 +10,9 @@ import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "trivet"
-PACKAGES = SOURCE.parent
+from tests.sources import LIBRARY, SRC, files, library
+
+SOURCE, PACKAGES = LIBRARY, SRC
 ARCHITECTURE = runpy.run_path(str(SOURCE.parents[1] / "docs" / "make_architecture.py"))
 LEVEL = {name: level for level, names in enumerate(ARCHITECTURE["LAYERS"]) for name in names}
 LINES, METHODS = 600, 13
@@ -20,35 +21,23 @@ ATTRIBUTES = {"property", "lazy", "cached_property", "setter", "deleter"}  # dec
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for path in SOURCE.rglob("*.py"):
+    for path, nodes in library().items():
         package = path.relative_to(SOURCE).parts[0]
         if package in ("__init__.py", "__main__.py"):
             continue
         assert package in LEVEL, f"{path} belongs to no layer of docs/make_architecture.py"
-        for other in ARCHITECTURE["imports"](path, LEVEL) - {package}:
+        for other in ARCHITECTURE["imports"](nodes, LEVEL) - {package}:
             if LEVEL[other] >= LEVEL[package]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
     assert wrong == [], "the layers are those of docs/make_architecture.py"
 
 
-def test_no_file_imports_the_papers() -> None:
-    assert [
-        path for path in SOURCE.rglob("*.py") if re.search(r"^ *(from|import) trivet_papers", path.read_text(), re.M)
-    ] == []
-
-
-def test_import_needs_torch_and_numpy_only() -> None:
-    code = (
-        "import sys, torch; before = set(sys.modules); import trivet; "
-        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before if sys.modules[name] is not None "
-        "and getattr(sys.modules[name], '__file__', '') and 'site-packages' in (sys.modules[name].__file__ or '')}))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(run.stdout.split()) <= {"torch", "numpy"}
-
-
-LAZY = """
+FRESH = """
 import sys, torch
+before = set(sys.modules)
+import trivet
+print(*sorted({name.split('.')[0] for name in set(sys.modules) - before if sys.modules[name] is not None
+    and getattr(sys.modules[name], '__file__', '') and 'site-packages' in (sys.modules[name].__file__ or '')}))
 for room in sys.argv[1:]:
     for name in [name for name in sys.modules if name.partition(".")[0] == "trivet"]:
         del sys.modules[name]
@@ -59,10 +48,11 @@ for room in sys.argv[1:]:
 """
 
 
-def test_a_room_is_loaded_when_it_is_read() -> None:
+def test_import_needs_torch_and_numpy_only_and_a_room_is_loaded_when_it_is_read() -> None:
     rooms = ["samplers", "collapse", "metrics", "label_noise", "knn", "models"]
-    run = subprocess.run([sys.executable, "-c", LAZY, *rooms], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", FRESH, *rooms], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+    assert set(run.stdout.split()) <= {"torch", "numpy"}
 
 
 def says_why(docstring: str) -> bool:
@@ -84,9 +74,8 @@ def callables(node: ast.ClassDef) -> set[str]:
 def test_a_long_file_says_why_it_is_one() -> None:
     long = {
         str(path.relative_to(SOURCE)): lines
-        for path in SOURCE.rglob("*.py")
-        if (lines := len((text := path.read_text()).splitlines())) > LINES
-        and not says_why(ast.get_docstring(ast.parse(text)) or "")
+        for path, nodes in library().items()
+        if (lines := len(path.read_text().splitlines())) > LINES and not says_why(ast.get_docstring(nodes[0]) or "")
     }
     assert long == {}, 'split them along their ideas, or say "One file, because ..." in the first docstring'
 
@@ -94,8 +83,8 @@ def test_a_long_file_says_why_it_is_one() -> None:
 def test_a_class_has_few_public_methods() -> None:
     many = {
         f"{path.relative_to(SOURCE)}: {node.name}": sorted(callables(node))
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, nodes in library().items()
+        for node in nodes
         if isinstance(node, ast.ClassDef) and len(callables(node)) > METHODS
     }
     assert many == {}, "take away what need not be public, or is another idea"
@@ -112,15 +101,15 @@ def module_of(file: Path) -> str:
 
 
 def test_no_circle_of_imports_in_either_package() -> None:
-    files = {module_of(file): file for file in PACKAGES.rglob("*.py")}
+    parsed = {module_of(file): nodes for file, nodes in files().items()}
     graph: dict[str, set[str]] = {}
-    for name, file in files.items():
+    for name, nodes in parsed.items():
         used: set[str] = set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 used |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 inner = {f"{node.module}.{alias.name}" for alias in node.names}
-                used |= {target if target in files else node.module for target in inner}
-        graph[name] = (used & files.keys()) - {name}
+                used |= {target if target in parsed else node.module for target in inner}
+        graph[name] = (used & parsed.keys()) - {name}
     TopologicalSorter(graph).prepare()  # CycleError names the circle

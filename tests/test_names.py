@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 import pytest
+from tests import sources
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+Nodes = tuple[ast.AST, ...]
 EVERYDAY = frozenset(
     [
         "told",
@@ -44,18 +44,17 @@ VAGUE = frozenset(["What", "Whether", "Of", "For", "Who", "How", "Which", "Where
 
 
 @pytest.fixture(scope="module")
-def files() -> dict[str, ast.Module]:
-    """Every source file, read once and by the process that looks at it."""
-    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+def files() -> dict[str, Nodes]:
+    return {path.relative_to(sources.SRC).as_posix(): nodes for path, nodes in sources.files().items()}
 
 
 def words(name: str) -> set[str]:
     return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
 
 
-def bound(tree: ast.AST) -> Iterator[str]:
+def bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Every name that a file binds: functions, classes, parameters, variables, attributes of objects."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.arg):
@@ -70,11 +69,11 @@ def bound(tree: ast.AST) -> Iterator[str]:
             yield node.asname
 
 
-def test_names_are_words_of_the_field(files: dict[str, ast.Module]) -> None:
+def test_names_are_words_of_the_field(files: dict[str, Nodes]) -> None:
     everyday = {
         file: names
-        for file, tree in files.items()
-        if (names := sorted(n for n in set(bound(tree)) if words(n) & EVERYDAY))
+        for file, nodes in files.items()
+        if (names := sorted(n for n in set(bound(nodes)) if words(n) & EVERYDAY))
     }
     everyday |= {file: [file] for file in files if any(words(p) & EVERYDAY for p in re.split(r"[/.]", file))}
     assert everyday == {}, "say what a textbook, scikit-learn or PyTorch would say"
@@ -101,26 +100,26 @@ def test_the_sweep_sees_every_kind_of_name() -> None:
         "beside",
         "apart",
     }
-    assert set(bound(ast.parse(code))) == names
+    assert set(bound(ast.walk(ast.parse(code)))) == names
     assert words("_toldApart_one") == {"", "told", "apart", "one"}
 
 
-def test_a_class_name_is_defined_once(files: dict[str, ast.Module]) -> None:
+def test_a_class_name_is_defined_once(files: dict[str, Nodes]) -> None:
     places = defaultdict(list)
-    for file, tree in files.items():
-        for node in ast.walk(tree):
+    for file, nodes in files.items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(file)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 @pytest.mark.parametrize("package", ["trivet", "trivet_papers"])
-def test_docstrings_begin_with_a_noun_or_a_verb(package: str, files: dict[str, ast.Module]) -> None:
+def test_docstrings_begin_with_a_noun_or_a_verb(package: str, files: dict[str, Nodes]) -> None:
     vague = [
         f"{file}: {text.splitlines()[0]}"
-        for file, tree in files.items()
+        for file, nodes in files.items()
         if file.split("/")[0] == package
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (text := ast.get_docstring(node))
         and text.split(maxsplit=1)[0].rstrip(",:") in VAGUE
@@ -128,12 +127,12 @@ def test_docstrings_begin_with_a_noun_or_a_verb(package: str, files: dict[str, a
     assert vague == []
 
 
-def test_each_entry_of_args_is_names_and_a_description(files: dict[str, ast.Module]) -> None:
+def test_each_entry_of_args_is_names_and_a_description(files: dict[str, Nodes]) -> None:
     """The reference cannot be built of others."""
     entry = re.compile(r"\*{0,2}\w+(, \*{0,2}\w+)*:($| )")
     wrong = []
-    for path, tree in files.items():
-        for node in ast.walk(tree):
+    for path, nodes in files.items():
+        for node in nodes:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef):
                 continue
             for section in re.findall(r"^Args:\n((?: {4}.*\n|\n)*)", (ast.get_docstring(node) or "") + "\n", re.M):

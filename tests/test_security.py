@@ -8,13 +8,14 @@ import pickle
 import re
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import sources
 
 from trivet.io.read_embeddings import read_vectors
 from trivet.models.store import load_model
@@ -29,9 +30,9 @@ STARTS = re.compile(r"os\.(system|popen|exec\w*|spawn\w*|posix_spawn\w*|fork\w*|
 UNPACK = re.compile(r"(.*\.)?(extract|extractall|unpack_archive|download_and_extract_archive|extract_archive)")
 
 
-def used(path: Path) -> Iterator[tuple[str, ast.Call | None]]:
+def used(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.Call | None]]:
     """What a file imports, and the dotted names that it calls, each with the call."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,8 +51,8 @@ def dotted(node: ast.expr) -> str:
 
 @cache
 def files() -> dict[str, list[tuple[str, ast.Call | None]]]:
-    """What each file of the library uses; read once, by the first test that asks: it takes seconds."""
-    return {path.relative_to(ROOT).as_posix(): list(used(path)) for path in sorted((ROOT / "src").rglob("*.py"))}
+    """What each file of the library uses."""
+    return {path.relative_to(ROOT).as_posix(): list(used(nodes)) for path, nodes in sources.files().items()}
 
 
 def found(wrong: re.Pattern[str] | set[str]) -> list[str]:

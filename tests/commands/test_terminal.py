@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sources import library
 
 import trivet
 from trivet.commands.main import main
@@ -24,8 +25,8 @@ CODES = ("\x1b", "\x07", "\u202e", "\x9b")
 def test_only_these_files_print() -> None:
     """All that is printed goes through them, and through `printable` there."""
     printing = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in library().items():
+        for node in nodes:
             name = getattr(node, "func", None)
             if getattr(name, "attr", getattr(name, "id", "")) in ("print", "echo", "secho", "Console", "write"):
                 ends = (".print", "typer.echo", ".secho", "Console", "stdout.write", "stderr.write")

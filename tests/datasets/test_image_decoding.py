@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
+from tests.sources import library
 
-import trivet
 from trivet.datasets.image_decoding import THREADS, Decoded, Decoders, Progress, decode_files
 from trivet.io.image_file import FORMATS, Region, decode_image
 
@@ -235,10 +235,12 @@ def test_only_the_documented_formats_are_tried_and_no_program_is_started(
 
 def test_every_image_is_opened_in_one_place() -> None:
     opening = set()
-    for path in Path(trivet.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called.endswith(("Image.open", "imread", "read_image", "default_loader", "ImageFolder")):
+    openers = ("Image.open", "imread", "read_image", "default_loader", "ImageFolder")
+    last = {opener.rpartition(".")[2] for opener in openers}
+    for path, nodes in library().items():
+        for node in nodes:
+            name = getattr(node, "func", None)
+            if getattr(name, "attr", getattr(name, "id", "")) in last and ast.unparse(name).endswith(openers):
                 opening.add((path.name, ast.unparse(node)))
     assert opening == {("image_file.py", "Image.open(source, formats=formats)")}
 

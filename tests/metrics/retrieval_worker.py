@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.mining.crew import Crew, check, run
+from tests.mining.crew import Crew, check_of_two
 
 from trivet.metrics import Retrieval, evaluate, positive_ranks, retrieve
 
@@ -33,7 +32,7 @@ def assert_shared(points: Any, labels: Any, **options: Any) -> Retrieval:
     return alone
 
 
-@check
+@check_of_two
 def small_and_large_classes_at_several_levels(crew: Crew) -> None:
     generator = np.random.default_rng(0)
     points = generator.normal(size=(1500, 7)).astype(np.float32)
@@ -63,7 +62,7 @@ def standing_blocks(points: np.ndarray, labels: dict[str, np.ndarray]) -> list[A
     return positive_ranks.ExactSearch(task).blocks()
 
 
-@check
+@check_of_two
 def ties(crew: Crew) -> None:
     generator = np.random.default_rng(1)
     points, labels = generator.integers(0, 3, (1300, 3)).astype(np.float64), generator.integers(0, 90, 1300)
@@ -72,7 +71,7 @@ def ties(crew: Crew) -> None:
     np.testing.assert_allclose(list(constant.mean().values()), list(constant.chance.values()), rtol=1e-12)
 
 
-@check
+@check_of_two
 def gallery_with_cameras_junk_and_the_query_itself(crew: Crew) -> None:
     generator = np.random.default_rng(2)
     gallery, labels, cameras = (
@@ -94,7 +93,7 @@ def gallery_with_cameras_junk_and_the_query_itself(crew: Crew) -> None:
     assert found.gallery == (labels != -1).sum()
 
 
-@check
+@check_of_two
 def array_on_disk_of_which_some_are_asked(crew: Crew) -> None:
     generator = np.random.default_rng(3)
     with tempfile.TemporaryDirectory() as folder:
@@ -105,14 +104,14 @@ def array_on_disk_of_which_some_are_asked(crew: Crew) -> None:
         assert_shared(mapped, np.arange(2500) % 31, sample=sample, distance="cosine")
 
 
-@check
+@check_of_two
 def more_processes_than_blocks(crew: Crew) -> None:
     points, labels = np.array([[0.0], [1.0], [3.0], [4.5]]), np.array([0, 0, 1, 0])
     assert len(standing_blocks(points, {"class": labels})) == 1
     assert_shared(points, labels)
 
 
-@check
+@check_of_two
 def progress_ends_with_all_queries(crew: Crew) -> None:
     points, labels = np.random.default_rng(4).normal(size=(3000, 2)), np.arange(3000) % 100
     seen: list[tuple[int, int]] = []
@@ -120,8 +119,3 @@ def progress_ends_with_all_queries(crew: Crew) -> None:
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {3000}
     assert all(0 < done <= 3000 for done, _ in seen)
-
-
-if __name__ == "__main__":
-    positive_ranks.TILE = (256, 1024)  # several blocks for each process
-    run(Path(sys.argv[1]), 2)

@@ -1,6 +1,6 @@
 """Processes that run the same checks side by side, and report which failed.
 
-A module of checks is a program: it is started once, loads torch once, and forks a process for each rank of each crew.
+`crews.py` is the program: it is started once, loads torch once, and forks a process for each rank of each crew.
 Where a check compares many choices, it takes some of them each time, and all of them nightly, in another program.
 """
 
@@ -85,18 +85,27 @@ def thorough() -> bool:
     return THOROUGH in os.environ
 
 
-def start(program: Path, folder: Path, *, nightly: bool = False) -> None:
-    """Start a module of checks as a program, and wait for it; what it prints goes to `output.txt`."""
+def start(folder: Path, *, nightly: bool = False) -> None:
+    """Start the program, and wait for it; what it prints goes to `output.txt`."""
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (folder / "output.txt").open("w") as output:
         subprocess.run(
-            [sys.executable, str(program), str(folder)],
+            [sys.executable, str(Path(__file__).parents[1] / "crews.py"), str(folder)],
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | ({THOROUGH: "1"} if nightly else {}),
             stdout=output,
             stderr=subprocess.STDOUT,
             timeout=240,
             check=False,
         )
+
+
+def faults(folder: Path, name: str, processes: int) -> str:
+    """What each process in which a check failed, or was never run, says of it: nothing where all passed."""
+    lines = [json.loads(line) for file in folder.glob(f"{processes}/*.jsonl") for line in file.read_text().splitlines()]
+    errors = {line["rank"]: line["error"] for line in lines if line["check"] == name}
+    missing = f"no report; printed was: {(folder / 'output.txt').read_text()[-3000:]}"
+    found = {rank: errors.get(rank, missing) for rank in range(processes)}
+    return "\n".join(f"process {rank}: {error}" for rank, error in found.items() if error is not None)
 
 
 def run(folder: Path, *sizes: int) -> None:

@@ -1,6 +1,6 @@
 """Checks of the losses and of the memory over several processes, against one process that holds the whole batch.
 
-They run in `gather_worker.py`, beside those of gathering itself.
+They run in `mining/crew.py`, beside those of gathering itself.
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def compare(
 def in_turn(crew: Crew, choices: Sequence[Options], references: bool = True) -> Iterator[tuple[Options, Case]]:
     """The choices in turn with and without ids and references, in blocks, in single and in double precision.
 
-    Four processes, which take longer, get every third choice; each time a third of these is taken, nightly all.
+    Four processes, which take longer, get every third choice, as of what other checks compare; each time a third of
+    these is taken, nightly all.
     """
     stride = (crew.size - 1) * (1 if thorough() else 3)
     ways = cycle(product([False, True], [False, True] if references else [False], [None, 3], TOLERANCE))
@@ -358,7 +359,7 @@ class OfThree(Case):
 
 @check
 def other_relations_than_classes(crew: Crew) -> None:
-    for place, options in enumerate([*STRATEGIES[::4], *RANDOM[::6]]):
+    for place, options in [*enumerate([*STRATEGIES[::4], *RANDOM[::6]])][:: crew.size - 1]:
         relation, further = (TAGS, GRADES)[place % 2], bool(place // 2 % 2)
         case = Related(COUNTS[: crew.size], ids=further, references=further, block_size=3, relation=relation)
         compare(crew, (triplet, contrastive)[place % 2], [(options, case)])
@@ -477,13 +478,13 @@ def random_choices_among_references_too(crew: Crew) -> None:
 def processes_with_one_block_beside_those_with_several(crew: Crew) -> None:
     counts = [1, 8, 2, 5][: crew.size]
     for make in (triplet, margin_per_class):
-        compare(crew, make, [(options, Case(counts, block_size=2)) for options in STRATEGIES[:5]])
+        compare(crew, make, [(options, Case(counts, block_size=2)) for options in STRATEGIES[: 5 : crew.size - 1]])
 
 
 @check
 def process_without_a_term(crew: Crew) -> None:
     counts = COUNTS[1 : crew.size] + COUNTS[:1]
-    choices = [*STRATEGIES[1:5], {"positives": "easy", "negatives": "hard", "disjoint": True}]
+    choices = [*STRATEGIES[1:5], {"positives": "easy", "negatives": "hard", "disjoint": True}][:: crew.size - 1]
     for make, block_size in product((triplet, margin), (None, 3)):
         compare(crew, make, [(options, Case(counts, block_size=block_size, alone=counts[0])) for options in choices])
 
@@ -516,7 +517,7 @@ def copies_in_several_processes(crew: Crew) -> None:
 @check
 def hardest_triplet_alone(crew: Crew) -> None:
     trimmed = [{"positives": "all", "negatives": "all", "trim": 0.3}, {**RANDOM[1], "trim": 0.3}]
-    for choice in (*STRATEGIES[:: 2 * crew.size], *trimmed):
+    for choice in (*STRATEGIES[:: 4 * (crew.size - 1)], *trimmed):
         # The first process has no term, or several blocks beside one of the others.
         cases = [Case(counts, block_size=size, alone=alone) for counts, size, alone in (
             (COUNTS[: crew.size], None, 0),
@@ -724,7 +725,7 @@ def memory_is_that_of_one_process(crew: Crew) -> None:
         ({"positives": "all", "negatives": "all"}, 3, torch.float32, None),
         ({"positives": "random", "negatives": "distance-weighted"}, 3, torch.float64, None),
         ({"positives": "hard", "negatives": "semihard"}, 3, torch.float64, TAGS),
-    ):
+    )[:: crew.size - 1]:
         memories = Memories(crew, relation=relation)
         make = margin_per_class if relation is None else margin
         one, other = (

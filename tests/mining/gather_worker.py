@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-from pathlib import Path
 
 import tests.mining.gather_losses  # noqa: F401  # importing it adds its checks to those that run here
 import torch
 import torch.distributed as dist
-from tests.mining.crew import PATIENCE, Crew, check, message, run
+from tests.mining.crew import PATIENCE, Crew, check, message
 from torch import Tensor
 
 from trivet.distances import check_embeddings
@@ -278,7 +276,3 @@ def group_of_some_processes(crew: Crew) -> None:
     assert (batch.start, batch.seeds) == (members.index(crew.rank), (1, 0))
     sum_over_processes(batch.embeddings.sum(), gathered=batch.embeddings, group=group).backward()
     assert embeddings.grad.tolist() == [[float(len(members))] * 2]
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), 2, 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 from safetensors.torch import load_file
-from tests.mining.crew import checks, start
-from tests.training.distributed import world_worker
+from tests.mining.crew import checks, faults
+from tests.training.distributed import world_worker  # noqa: F401  # importing it adds its checks
 from tests.training.runs import write_vectors
 from torch.distributed import HashStore
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -58,25 +56,9 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.fixture(scope="session")
-def errors(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[int, str | None]]:
-    """The error of each check on each rank; the processes are started once, also where xdist shares tests out."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "world"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            folder.mkdir()
-            start(Path(world_worker.__file__), folder)
-    found: dict[str, dict[int, str | None]] = {}
-    for file in (folder / "2").glob("*.jsonl"):
-        for line in map(json.loads, file.read_text().splitlines()):
-            found.setdefault(line["check"], {})[line["rank"]] = line["error"]
-    return found
-
-
 @pytest.mark.parametrize("name", checks(2, package="tests.training"))
-def test_in_two_processes(errors: dict[str, dict[int, str | None]], name: str) -> None:
-    assert errors.get(name) == {0: None, 1: None}
+def test_in_two_processes(crews: Path, name: str) -> None:
+    assert not faults(crews, name, 2)
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 import torch.distributed as dist
 from tests.every_loss import make
 from tests.integrations.sentences import SOFTMAX, Encoder, texts
-from tests.mining.crew import Crew, check, message, run
+from tests.mining.crew import Crew, check_of_two, message
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -120,29 +118,29 @@ def of_loss(name: str) -> None:
         same_network(crew, loss=name)
 
     same.__name__ = f"loss_{name}"
-    check(same)
+    check_of_two(same)
 
 
 for each in (*LOSSES, "matryoshka"):
     of_loss(each)
 
 
-@check
+@check_of_two
 def batch_norm_is_over_the_whole_batch(crew: Crew) -> None:
     same_network(crew, model="conv3")
 
 
-@check
+@check_of_two
 def the_norm_of_the_whole_gradient_is_clipped_and_weights_are_averaged(crew: Crew) -> None:
     same_network(crew, clip_norm=0.05, ema=0.9, optimizer="adam", weight_decay=0.01, learning_rate=0.01)
 
 
-@check
+@check_of_two
 def a_part_is_embedded_in_pieces(crew: Crew) -> None:
     same_network(crew, micro=2)
 
 
-@check
+@check_of_two
 def what_the_network_does_not_use_stays(crew: Crew) -> None:
     alone, shared = (task_of(world) for world in (None, world_of(crew)))
     for index, task in enumerate((alone, shared)):
@@ -159,7 +157,7 @@ def what_the_network_does_not_use_stays(crew: Crew) -> None:
     assert torch.allclose(weights(alone), weights(shared), atol=1e-5)
 
 
-@check
+@check_of_two
 def a_signal_to_one_stops_all_after_the_same_step(crew: Crew) -> None:
     world = world_of(crew)
     task = task_of(world)
@@ -173,7 +171,7 @@ def a_signal_to_one_stops_all_after_the_same_step(crew: Crew) -> None:
     assert task.step == 3
 
 
-@check
+@check_of_two
 def the_main_process_ends_the_training_of_all(crew: Crew) -> None:
     task = task_of(world_of(crew))
 
@@ -185,7 +183,7 @@ def the_main_process_ends_the_training_of_all(crew: Crew) -> None:
     assert task.step == 5
 
 
-@check
+@check_of_two
 def all_get_what_the_main_process_says(crew: Crew) -> None:
     world = world_of(crew)
     said = {"step": 3, "none": None, "nan": [float("inf")]}
@@ -201,7 +199,7 @@ def all_get_what_the_main_process_says(crew: Crew) -> None:
     assert text.startswith("every process must have the same settings: those of the")
 
 
-@check
+@check_of_two
 def gathered_texts_are_compared_as_by_one_process(crew: Crew) -> None:
     local = slice(crew.rank * 8 // crew.size, (crew.rank + 1) * 8 // crew.size)
     triplets = make("triplet", positives="all", negatives="all", normalize=True)
@@ -224,12 +222,8 @@ def gathered_texts_are_compared_as_by_one_process(crew: Crew) -> None:
         torch.testing.assert_close(network.rows.weight.grad, alone.rows.weight.grad, rtol=1e-4, atol=1e-6)
 
 
-@check
+@check_of_two
 def a_batch_smaller_than_the_processes_is_refused(crew: Crew) -> None:
     assert [part.stop - part.start for part in process_slices(12, 7)] == [1, 2, 2, 1, 2, 2, 2]
     text = message(lambda: process_slices(crew.size - 1, crew.size))
     assert text.startswith("a batch must have an item for each process")
-
-
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), 2)
