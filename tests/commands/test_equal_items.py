@@ -69,19 +69,22 @@ def vectors() -> str:
 def test_it_is_said_by_init_and_train_and_on_the_page(data: Callable[[], str], run_command: Call) -> None:
     path = data()
     first = {"images": "'test/k0/0.png' (training item train/k0/1.png)", "texts": "'k0 is number 1' (training item 1)"}
+    kinds = "1 exact, 1 near" if data is texts else "2 exact"
     pair = first.get(
         data.__name__, "'40' (training item 1)" if data is vectors else "(training item photos/train/k0/1."
     )
     code, out, _ = run_command("init", path, *(["--labels", "label"] if path != "photos" else []))
     assert code == 0
-    start = "seen: 2 of 20 items equal a training item, 1 of them of another class: "
+    start = f"seen: 2 of 20 items (10.0 %) are copies of training items: {kinds}; 1 of another class. These are "
     assert start in " ".join(out.split())
     assert pair in " ".join(out.split())
     code, out, _ = run_command("train", "trivet.toml", "-o", "run", *QUICK, "--set=evaluation.k=[1]")
     assert code == 0
     assert f"Warning: {start}" in " ".join(out.split())
     assert json.loads(Path("run/ladder.json").read_text())["folds_of"] == "items"  # as queries are of trained classes
-    (warning,) = (line for line in json.loads(Path("run/record.json").read_text())["warnings"] if "equal a" in line)
+    (warning,) = (
+        line for line in json.loads(Path("run/record.json").read_text())["warnings"] if "copies of training" in line
+    )
     assert pair in warning
     assert start in Path("run/report.html").read_text()
 
@@ -101,13 +104,14 @@ def test_evaluate_names_equal_vectors_of_two_sets(whole: bool, run_command: Call
         "evaluate", *sets, "--labels", "label", "--measures", "recall@1", "--report", "page.html"
     )
     assert code == 0
-    what = "training" if whole else "gallery"
-    pair = f"{'40' if whole else '0'}' ({what} item 1)"
-    assert f"2 of 20 items equal a {what} item, 1 of them of another class: '{pair}" in " ".join(out.split())
-    assert f"2 of 20 items equal a {what} item" in Path("page.html").read_text()
+    start = f"{'test' if whole else 'queries'}: 2 of 20 items (10.0 %) are copies of "
+    start += f"{'training items' if whole else 'items of the gallery'}: 2 exact; 1 of another class. These are "
+    pair = f"'{'40' if whole else '0'}' ({'training' if whole else 'gallery'} item 1)"
+    assert start + pair in " ".join(out.split())
+    assert start in Path("page.html").read_text()
     if whole:
         only = ("evaluate", path, "--split", "train", "--labels", "label", "--measures", "recall@1")
-        assert "equal" not in run_command(*only)[1]
+        assert "copies" not in run_command(*only)[1]
 
 
 @pytest.mark.parametrize("command", ["evaluate", "init"])

@@ -108,12 +108,14 @@ def test_images_that_are_read_again_are_compared_too(tmp_path: Path, memory_gb: 
     shutil.copy(tmp_path / "train/a/0.png", tmp_path / "test/b/1.png")
     values = {"name": "folder", "root": str(tmp_path), "image_size": 8, "memory_gb": memory_gb}
     (warning,) = load(DataConfig.parse(values, source="test"), None).warnings
-    assert warning.startswith("seen: 1 of 6 items equals a training item, 1 of them of another class: 'test/b/1.png'")
+    assert warning.startswith(
+        "seen: 1 of 6 items (16.7 %) is a copy of training items: 1 exact; 1 of another class. This is 'test/b/1.png'"
+    )
     boxes = "".join(f"train/a/0.png,{kind},{part},{x},0,{x + 4},4,{part}{x}{kind}\n" for x, kind, part in BOXES)
     (tmp_path / "boxes.csv").write_text("path,class,split,l,u,r,b,id\n" + boxes)
     values |= {"name": "table", "path": str(tmp_path / "boxes.csv"), "box": ["l", "u", "r", "b"]}
     (warning,) = load(DataConfig.parse(values, source="test"), None).warnings
-    assert warning.startswith("seen: 1 of 2 items equals")  # one file, but another part of it
+    assert warning.startswith("seen: 1 of 2 items (50.0 %) is a copy")  # one file, but another part of it
 
 
 BOXES = [(0, "a", "train"), (1, "a", "train"), (2, "b", "train"), (3, "b", "train"), (3, "a", "test"), (7, "b", "test")]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from trivet.datasets.dataset import Dataset
+from trivet.datasets import leaks as searches
+from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.equal_items import normalised_words
-from trivet.datasets.inputs import in_memory
-from trivet.datasets.leaks import NamedItems, find_leaks, image_signatures, near_texts
+from trivet.datasets.inputs import FileInputs, in_memory
+from trivet.datasets.leaks import LEARNED, NamedItems, find_leaks, image_signatures, leak_warning, leak_warnings
+from trivet.datasets.vectors import VectorInputs
+from trivet.io.image_file import Frame
 
 KNOWN = [
     "Where is my card?",
@@ -38,7 +43,16 @@ KNOWN = [
     ],
 )
 def test_texts(text: str, kind: str, original: int) -> None:
-    assert list(near_texts([text], KNOWN)) == [(kind, original)]
+    leaks = find_leaks(of_texts("new", [text]), of_texts("known", KNOWN), "texts")
+    assert (leaks.kinds.tolist(), leaks.original.tolist()) == ([kind], [original])
+
+
+def test_what_equals_several_is_a_copy_of_one_of_its_class() -> None:
+    known = of_texts("train", ["a b", "A b", "a b", "c", "d"], [0, 1, 1, 0, 0])
+    leaks = find_leaks(of_texts("test", ["a b", "a B", "C", "e"], [1, 1, 2, 0]), known, "texts")
+    assert leaks.kinds.tolist() == ["exact", "near", "near", ""]
+    assert leaks.original.tolist() == [2, 1, 3, -1]
+    assert leaks.other_class.tolist() == [False, False, True, False]
 
 
 def test_words_of_a_text_without_any_are_its_characters() -> None:
@@ -49,6 +63,13 @@ def test_words_of_a_text_without_any_are_its_characters() -> None:
 @pytest.mark.parametrize(("text", "other"), [("what is C++?", "what is C#?"), ("over 5 %", "over 5"), ("£ 3", "$ 3")])
 def test_signs_count(text: str, other: str) -> None:
     assert normalised_words(text) != normalised_words(other)
+
+
+def of_texts(name: str, texts: list[str], labels: list[int] | None = None) -> NamedItems:
+    rows = np.arange(len(texts))
+    inputs = VectorInputs(np.empty((len(texts), 0)), texts, rows, Path(name))
+    numbers = {"class": np.array(labels or [0] * len(texts))}
+    return NamedItems(name, Dataset(name, inputs, numbers, {"class": ("x", "y", "z")}, tuple(map(str, rows))), "class")
 
 
 def scene(draw: np.random.Generator) -> np.ndarray:
@@ -98,3 +119,83 @@ def test_a_signature_has_length_1_and_none_of_one_grey() -> None:
     assert image_signatures(pixels).norm(dim=1).tolist() == pytest.approx([1, 1, 0], abs=1e-5)
     brighter = image_signatures(pixels * 0.5 + 20)
     assert torch.allclose(brighter, image_signatures(pixels), atol=1e-5)
+
+
+def of_vectors(name: str, points: np.ndarray) -> NamedItems:
+    ids = tuple(map(str, range(len(points))))
+    inputs = VectorInputs(points.astype(np.float32), ids, np.arange(len(points)), Path(name))
+    labels = {"class": np.arange(len(points)) % 3}
+    return NamedItems(name, Dataset(name, inputs, labels, {"class": ("x", "y", "z")}, ids), "class")
+
+
+def planted(near: int, items: int = 1600) -> tuple[np.ndarray, np.ndarray]:
+    """Points of which the first 10 are exact copies of others, and so many after them near copies."""
+    draw = np.random.default_rng(0)
+    known, new = draw.normal(size=(900, 12)), draw.normal(size=(items, 12))
+    new[:10] = known[:10]
+    new[10 : 10 + near] = known[10 : 10 + near] + 0.01 * new[10 : 10 + near]
+    return new, known
+
+
+def test_the_quick_form_compares_some_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, known = planted(300)
+    sides = of_vectors("seen", new), of_vectors("train", known)
+    complete = find_leaks(*sides, "vectors")
+    quick = find_leaks(*sides, "vectors", quick=True)
+    assert (quick.kinds == "exact").sum() == 10
+    assert quick.compared == 1000
+    assert set(np.flatnonzero(quick.kinds == "near")) < set(np.flatnonzero(complete.kinds == "near"))
+    near = int((quick.kinds == "near").sum())
+    assert 150 < near < 230
+    text = leak_warning(*sides, "vectors", LEARNED)
+    assert text.startswith(
+        f"seen: at least {10 + near} of 1,600 items are copies of training items: 10 exact, {near} near of 1,000 that "
+        "were compared. These are "
+    )
+    assert f"'0' (training item 0), '1' (training item 1), '2' (training item 2) and {7 + near} more. A net" in text
+    monkeypatch.setattr(searches, "SEARCHED", 300)
+    fewer = find_leaks(*sides, "vectors", quick=True)
+    assert fewer.searched == 300
+    assert "near of 1,000 that were compared with 300 of 900" in leak_warning(*sides, "vectors", LEARNED)
+    assert 0 < (fewer.kinds == "near").sum() < near / 2
+
+
+@pytest.mark.parametrize(("near", "called"), [(2, 0), (6, 6)])
+def test_near_copies_no_more_than_come_by_chance_are_none_in_the_quick_form(near: int, called: int) -> None:
+    new, known = planted(near, 500)
+    sides = of_vectors("seen", new), of_vectors("train", known)
+    leaks = find_leaks(*sides, "vectors", quick=True)
+    assert (leaks.kinds[10:] == "near").sum() == called
+    assert (leaks.original >= 0).sum() == 10 + called
+    assert (find_leaks(*sides, "vectors").kinds[10 : 10 + near] == "near").all()
+
+
+def test_vectors_of_many_bytes_have_no_exact_copies_in_the_quick_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, known = planted(300)
+    sides = of_vectors("seen", new), of_vectors("train", known)
+    monkeypatch.setattr(searches, "COMPARED", sides[0].dataset.inputs.vectors.nbytes - 1)  # type: ignore[attr-defined]
+    kinds = find_leaks(*sides, "vectors", quick=True).kinds
+    assert set(kinds) == {"", "near"}
+
+
+def test_images_that_cannot_be_read_are_no_copies(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    files = []
+    for i in range(260):
+        files.append(tmp_path / f"{i}.png")
+        Image.fromarray(scene(draw)).save(files[-1])
+    for i in range(6):
+        files.append(tmp_path / f"copy{i}.jpg")
+        Image.open(files[i]).save(files[-1], quality=60)
+    files[40].write_bytes(b"broken")
+    files[-1].write_bytes(b"broken too")
+    rows = np.arange(len(files))
+    listed = FileInputs(files, Frame(3, (32, 32)), rows)
+    labels = {"class": rows % 2}
+    every = Dataset("files", listed, labels, {"class": ("x", "y")}, tuple(path.name for path in files))
+    splits = Splits(every.subset(rows[:240]), {"seen": every.subset(rows[240:])}, "class")
+    (warning,) = leak_warnings(splits, "images")
+    assert warning.startswith(
+        "seen: at least 5 of 26 items are copies of training items: 5 near of 25 that were compared with 239 of 240"
+    )
+    assert "'copy0.jpg' (training item 0.png), " in warning

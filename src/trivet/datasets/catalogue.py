@@ -22,9 +22,10 @@ from trivet.datasets.config import DATA_SETS, DataConfig, ImagesConfig, ItemKind
 from trivet.datasets.dataset import Dataset, Splits
 from trivet.datasets.decisions import apply_decisions
 from trivet.datasets.download import find_root
-from trivet.datasets.equal_items import duplicate_text_warnings, trained_and_evaluated
+from trivet.datasets.equal_items import duplicate_text_warnings
 from trivet.datasets.image_decoding import Progress
 from trivet.datasets.label_noise import add_noise
+from trivet.datasets.leaks import Content, leak_warnings
 from trivet.datasets.pair_vectors import vectors_of_side
 from trivet.datasets.pairs_config import PairsConfig
 from trivet.datasets.sides import sides_of
@@ -141,7 +142,8 @@ def load(
     # Splits of pairs may search one collection, and say so themselves; equal texts are one item of a side.
     of_pairs = splits.level in splits.train.numbers
     if not of_pairs:
-        splits = replace(splits, warnings=(*splits.warnings, *trained_and_evaluated(unfolded, texts=of_texts)))
+        content: Content = "texts" if of_texts else "images" if len(shapes[0]) == 3 else "vectors"
+        splits = replace(splits, warnings=(*splits.warnings, *leak_warnings(unfolded, content)))
     if config.noise is not None:
         splits = add_noise(splits, config.noise)
     if decisions is not None:

@@ -7,22 +7,20 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from trivet.datasets.dataset import Dataset, RowInputs, Splits
+from trivet.datasets.dataset import Dataset
 from trivet.datasets.inputs import FileInputs
 from trivet.datasets.vectors import VectorInputs
 from trivet.io.image_file import Source
 from trivet.runtime.arrays import Integers
-from trivet.runtime.text import abbreviated, counted
+from trivet.runtime.text import counted
 
 LONGEST = 60  # characters of a text in a message
-LISTED = 3  # pairs of equal items in a message
 COMPARED = 2**30  # bytes of vectors up to which all are compared
 VALUES = 2**22  # that are compared at once
 SAMPLE = 4096  # bytes from the middle of files of equal size, before these are read as a whole
@@ -68,6 +66,11 @@ def normalised_words(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[\w+#]+|[%$€£=<>&@*^]", re.sub(r"['’]", "", folded)) or folded.split())
 
 
+def shortened(text: str) -> str:
+    """A text in quotation marks, of which a message has 60 characters."""
+    return repr(text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")
+
+
 def row_keys(rows: Iterable[npt.NDArray[Any]]) -> list[Hashable]:
     """A value for each row of numbers, which equal rows share."""
     return [hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest() for row in rows]
@@ -110,62 +113,6 @@ def _digest(source: Source, most: int) -> Hashable:
             return hashlib.blake2b(file.read(most), digest_size=16).digest()
     except Exception:  # a damaged archive makes zipfile and zlib raise many kinds
         return object()
-
-
-class KeyedItems(NamedTuple):
-    """Items with their `content_keys`, what they are called in a message, and their class names."""
-
-    keys: Sequence[Hashable]
-    names: Sequence[str]
-    classes: Sequence[str]
-
-
-def trained_and_evaluated(splits: Splits, *, texts: bool = False) -> tuple[str, ...]:
-    """Sentences on the items of each evaluation split that equal a training item; none where there are none.
-
-    Texts are equal if their `normalised_words` are. Inputs of your own code, and vectors of more than 1 GiB, are not
-    compared.
-
-    Args:
-        texts: as in `content_keys`.
-    """
-    inputs, level = splits.train.inputs, splits.level
-    large = isinstance(inputs, VectorInputs) and inputs.vectors.nbytes > COMPARED
-    if not isinstance(inputs, RowInputs) or (large and not texts):
-        return ()
-    every = content_keys([splits.train, *splits.evaluation.values()], texts=texts)
-    keys = map(normalised_words, map(str, every)) if texts else iter(every)
-
-    def keyed(items: Dataset, names: Sequence[str]) -> KeyedItems:
-        classes = [items.names[level][label] for label in items.labels[level].tolist()]
-        return KeyedItems([*islice(keys, len(items))], names, classes)
-
-    trained = keyed(splits.train, splits.train.ids)
-    messages = {}
-    for split, items in splits.evaluation.items():
-        names = [str(items.show(i)) for i in range(len(items))] if texts else items.ids
-        messages[split] = equal_pairs(keyed(items, names), trained, "training item")
-    advice = "A network knows them by heart: leave them out of one part to measure what it makes of others."
-    return tuple(f"{split}: {message} {advice}" for split, message in messages.items() if message)
-
-
-def equal_pairs(items: KeyedItems, others: KeyedItems, what: str) -> str:
-    """A sentence on how many items equal one of others, each of which is `what`; empty where none does."""
-    known: dict[Hashable, dict[str, int]] = {}  # of each class the first
-    for i, (key, name) in enumerate(zip(others.keys, others.classes, strict=True)):
-        known.setdefault(key, {}).setdefault(name, i)
-    equal = [(i, known[key]) for i, key in enumerate(items.keys) if key in known]
-    if not equal:
-        return ""
-    torn = sum(items.classes[i] not in twins for i, twins in equal)
-    pairs = [f"{_short(items.names[i])} ({what} {others.names[min(twins.values())]})" for i, twins in equal]
-    more = f", {torn} of them of another class" if torn else ""
-    start = f"{len(equal):,} of {counted(len(items.keys), 'item')} {'equals' if len(equal) == 1 else 'equal'} a {what}"
-    return f"{start}{more}: {abbreviated(pairs, LISTED)}."
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")
 
 
 class Distinct(NamedTuple):
@@ -218,7 +165,7 @@ def duplicate_text_warnings(items: Dataset, level: str) -> tuple[str, ...]:
         classes = list(dict.fromkeys(items.names[level][items.labels[level][i]] for i in others))
         messages.append(
             f"{len(distinct.contrary)} of {len(items)} training texts have another class elsewhere, and are left out "
-            f"of batches: first {_short(text)}, which is {' and '.join(map(repr, classes[:3]))} (items "
+            f"of batches: first {shortened(text)}, which is {' and '.join(map(repr, classes[:3]))} (items "
             f"{', '.join(items.ids[i] for i in others[:5])}); trivet audit shows them, and its decisions mend them."
         )
     labels = items.labels[level]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,41 +14,32 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from trivet.datasets.dataset import Dataset, Inputs
-from trivet.datasets.equal_items import content_keys, normalised_words
+from trivet.datasets.dataset import Dataset, Inputs, RowInputs, Splits
+from trivet.datasets.equal_items import COMPARED, content_keys, normalised_words, shortened
 from trivet.datasets.inputs import FileInputs
+from trivet.datasets.splitting import TRAIN
+from trivet.datasets.vectors import VectorInputs
 from trivet.distances import unit_rows
 from trivet.io.image_file import Frame
-from trivet.label_noise.near_copies import View, find_near_copies
-from trivet.runtime.arrays import Integers
+from trivet.label_noise.near_copies import View, find_near_copies, more_than_chance
+from trivet.runtime.arrays import Booleans, Integers
+from trivet.runtime.progress import work
+from trivet.runtime.text import abbreviated, noun
 
 Content = Literal["images", "texts", "vectors"]
 DECODED = 64  # pixels a side of what signatures are made of
 SIDE, WINDOW_SIDE = 16, 8  # pixels a side of the signature of an image, and of a window, of which there are many
 WINDOWS = (0.95, 0.9, 0.85)  # shares of the sides of an image, in which copies that were cut to them are sought
-STEPS = 5  # places of a window along a side
-BATCH = 1024  # images that are decoded at once
+STEPS = 5  # positions of a window along a side
+BATCH = 1024  # items that are read at once
+DRAWN = 1000  # items of a part of which the quick form tells whether they are near copies
+SEARCHED, UNDECODED = 10_000, 2000  # items that it compares them with, at most; of images that are in files only
+LISTED = 3  # copies in a warning
 
 Kind = Literal["exact", "near", "cropped", "one word"]
 KINDS: tuple[Kind, ...] = ("exact", "near", "cropped", "one word")
-
-
-@dataclass(frozen=True, eq=False)
-class Leaks:
-    """Items of a part that are copies of items of another.
-
-    Attributes:
-        kinds: `(Q,)` one of `KINDS`, or "" for an item that is no copy. "exact": equal texts, numbers or bytes; "near":
-            texts that differ in case, punctuation, white space or Unicode form, images that were resized, compressed
-            or mirrored, vectors that are nearer than other items; "cropped": a cut-out of an image; "one word": texts
-            that differ by one word, which is no copy where texts follow a template.
-        original: `(Q,)` the position of the item of the other part; -1 for none.
-        notes: on what could not be compared, in sentences.
-    """
-
-    kinds: npt.NDArray[np.str_]
-    original: Integers
-    notes: tuple[str, ...] = ()
+COPIES: dict[Kind, str] = {"exact": "exact", "near": "near", "cropped": "cut out"}  # kinds of copies, in a sentence
+LEARNED = "A network knows them by heart: leave them out of one part to measure what it makes of others."
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,40 +59,86 @@ class NamedItems:
         return [names[label] for label in self.dataset.labels[self.level].tolist()]
 
 
-def find_leaks(items: NamedItems, searched: NamedItems, content: Content, *, crops: bool = False) -> Leaks:
+@dataclass(frozen=True, eq=False)
+class Leaks:
+    """Items of a part that are copies of items of another.
+
+    Attributes:
+        kinds: `(Q,)` one of `KINDS`, or "" for an item that is no copy. "exact": equal texts, numbers or bytes; "near":
+            texts that differ in case, punctuation, white space or Unicode form, images that were resized, compressed
+            or mirrored, vectors that are nearer than other items; "cropped": a cut-out of an image; "one word": texts
+            that differ by one word, which is no copy where texts follow a template.
+        original: `(Q,)` the position of the item of the other part; -1 for none.
+        other_class: `(Q,)` whether a copy has another class than its original, and than all that equal it.
+        notes: on what could not be compared, in sentences.
+        compared, searched: how many of the items that are no exact copies were compared, and with how many of the
+            others.
+    """
+
+    kinds: npt.NDArray[np.str_]
+    original: Integers
+    other_class: Booleans
+    notes: tuple[str, ...]
+    compared: int
+    searched: int
+
+    @property
+    def copies(self) -> Booleans:
+        """Mask `(Q,)` of the copies, of any kind."""
+        return np.isin(self.kinds, [*COPIES])
+
+
+def find_leaks(
+    items: NamedItems, searched: NamedItems, content: Content, *, crops: bool = False, quick: bool = False
+) -> Leaks:
     """Find the items of a part that are copies of items of another.
 
     Args:
         content: what the items are; texts are those that they show.
         crops: whether cut-outs of images are sought, too, 75 windows of each.
+        quick: whether near copies of images and vectors are sought among 1,000 items at random, in at most 10,000 of
+            the others (2,000 where images are in files only), and are none unless they are more than come by chance;
+            vectors of more than 1 GiB have no exact ones, and texts that differ by one word are not sought.
     """
-    sides = items.dataset, searched.dataset
-    keys = content_keys([sides[1], sides[0]], texts=content == "texts")
-    first: dict[Hashable, int] = {}
-    for i, key in enumerate(keys[: len(sides[1])]):
-        first.setdefault(key, i)
-    original = np.array([first.get(key, -1) for key in keys[len(sides[1]) :]], np.int64)
+    sides, numbers = (items.dataset, searched.dataset), _numbers(items, searched)
+    count = len(sides[0])
+    large = quick and any(isinstance(side.inputs, VectorInputs) and _bytes(side.inputs) > COMPARED for side in sides)
+    keys = [] if large and content == "vectors" else content_keys(sides, texts=content == "texts")
+    original = _equal(keys, numbers) if keys else np.full(count, -1)
     kinds = np.where(original >= 0, "exact", "").astype("<U8")
-    left = np.flatnonzero(original < 0)
-    if not len(left):
-        return Leaks(kinds, original)
+    left, others = np.flatnonzero(original < 0), np.arange(len(sides[1]))
     notes: tuple[str, ...] = ()
     if content == "texts":
-        texts = [[str(side.show(i)) for i in range(len(side))] for side in sides]
-        twins = near_texts([texts[0][i] for i in left.tolist()], texts[1])
-        for row, (kind, twin) in zip(left.tolist(), twins, strict=True):
-            kinds[row], original[row] = kind, twin
-        return Leaks(kinds, original)
-    numbers = _numbers(items, searched)
-    for kind, views in _views(sides[0].inputs, sides[1].inputs, left, content, crops=crops):
-        near = find_near_copies(views, numbers[0][left], numbers[1])
-        called = near.copy & (original[left] < 0)
-        kinds[left[called]], original[left[called]] = kind, near.original[called]
-        if not any(near.limits) and not notes:
-            notes = (
-                f"{searched.name} has too few items to tell how near items come by chance: near copies are not judged.",
-            )
-    return Leaks(kinds, original, notes)
+        words = [normalised_words(str(text)) for text in keys]
+        equal = _equal(words, numbers)[left]
+        kinds[left[equal >= 0]], original[left] = "near", equal
+        rest = left[equal < 0]
+        if not quick:
+            twins = word_twins([words[i] for i in rest.tolist()], words[count:])
+            kinds[rest[twins >= 0]], original[rest] = "one word", twins
+    elif len(left):
+        if quick:
+            files = any(isinstance(side.inputs, FileInputs) and side.inputs.decoded is None for side in sides)
+            left, others = _drawn(left, DRAWN), _drawn(others, UNDECODED if files else SEARCHED)
+        rows = [_read(side, of, content, pixels=crops) for side, of in zip(sides, (left, others), strict=True)]
+        left, others = rows[0].rows, rows[1].rows
+        for kind, views in _views(rows[0], rows[1], content, crops=crops):
+            near = find_near_copies(views, numbers[0][left], numbers[1][others])
+            called = near.copy & (original[left] < 0)
+            if not quick or more_than_chance(int(called.sum()), len(left)):
+                kinds[left[called]], original[left[called]] = kind, others[near.original[called]]
+            if not any(near.limits) and not notes:
+                notes = (
+                    f"{searched.name} has too few items to tell how near items come by chance: near copies are not "
+                    "judged.",
+                )
+    its, classes = numbers[0], numbers[1][original]
+    torn = (original >= 0) & (its >= 0) & (classes >= 0) & (its != classes)
+    return Leaks(kinds, original, torn, notes, len(left), len(others))
+
+
+def _bytes(inputs: VectorInputs) -> int:
+    return len(inputs) * inputs.vectors[:1].nbytes
 
 
 def _numbers(items: NamedItems, searched: NamedItems) -> tuple[Integers, Integers]:
@@ -114,19 +151,44 @@ def _numbers(items: NamedItems, searched: NamedItems) -> tuple[Integers, Integer
     return sides[0], sides[1]
 
 
-def near_texts(texts: Sequence[str], searched: Sequence[str]) -> Iterator[tuple[Kind | Literal[""], int]]:
-    """The kind of each text that equals none of those searched, and the position of the one it is near to.
+def _drawn(rows: Integers, most: int) -> Integers:
+    """At most so many of the rows, at random, in order."""
+    return rows if len(rows) <= most else np.sort(np.random.default_rng(0).permutation(rows)[:most])
 
-    Two texts differ by one word if one is the other without a word, or both are alike but for the word at one place and
-    no third text of the parts is: many would be a template.
+
+def _equal(keys: Sequence[Hashable], numbers: tuple[Integers, Integers]) -> Integers:
+    """Position of the first searched item with the key of each item, of its class if there is one; -1 for none.
+
+    Args:
+        keys: of the items, and after them of those that are searched.
+        numbers: class numbers of both.
+    """
+    count, none = len(numbers[0]), dict[int, int]()
+    first = defaultdict[Hashable, dict[int, int]](dict)
+    for i, (key, number) in enumerate(zip(keys[count:], numbers[1].tolist(), strict=True)):
+        first[key].setdefault(number, i)
+    positions = [
+        equal.get(number, min(equal.values(), default=-1))
+        for equal, number in zip((first.get(key, none) for key in keys[:count]), numbers[0].tolist(), strict=True)
+    ]
+    return np.array(positions, np.int64)
+
+
+def word_twins(texts: Sequence[tuple[str, ...]], searched: Sequence[tuple[str, ...]]) -> Integers:
+    """Position of a searched text that differs from each text by one word, `(Q,)`; -1 for none.
+
+    Two texts differ by one word if one is the other without a word, or both are alike but for the word in one position
+    and no third text of either is: many would be a template.
+
+    Args:
+        texts, searched: their `normalised_words`; no text equals one that is searched.
     """
     first: dict[tuple[str, ...], int] = {}
-    for i, text in enumerate(searched):
-        first.setdefault(normalised_words(text), i)
-    wanted = [normalised_words(text) for text in texts]
+    for i, words in enumerate(searched):
+        first.setdefault(words, i)
     holes: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     shorter: dict[tuple[str, ...], int] = {}
-    for words in {*first, *wanted}:
+    for words in {*first, *texts}:
         if len(words) > 1:
             for i in range(len(words)):
                 holes[(*words[:i], "", *words[i + 1 :])].add(words)
@@ -134,58 +196,48 @@ def near_texts(texts: Sequence[str], searched: Sequence[str]) -> Iterator[tuple[
         if len(words) > 1:
             for k in range(len(words)):
                 shorter.setdefault((*words[:k], *words[k + 1 :]), i)
-    for words in wanted:
-        if words in first:
-            yield "near", first[words]
-        else:
-            twin = shorter.get(words, -1)
-            for k in range(len(words) if len(words) > 1 and twin < 0 else 0):
-                twin = first.get((*words[:k], *words[k + 1 :]), -1)
-                alike = holes[(*words[:k], "", *words[k + 1 :])]
-                if twin < 0 and len(alike) == 2:
-                    (other,) = alike - {words}
-                    twin = first.get(other, -1)
-                if twin >= 0:
-                    break
-            yield ("one word" if twin >= 0 else ""), twin
+    twins = np.full(len(texts), -1)
+    for row, words in enumerate(texts):
+        twin = shorter.get(words, -1)
+        for k in range(len(words) if len(words) > 1 and twin < 0 else 0):
+            twin = first.get((*words[:k], *words[k + 1 :]), -1)
+            alike = holes[(*words[:k], "", *words[k + 1 :])]
+            if twin < 0 and len(alike) == 2:
+                (other,) = alike - {words}
+                twin = first.get(other, -1)
+            if twin >= 0:
+                break
+        twins[row] = twin
+    return twins
 
 
-def _views(
-    inputs: Inputs, searched: Inputs, rows: Integers, content: Content, *, crops: bool
-) -> Iterator[tuple[Kind, Callable[[Integers | None], Iterable[View]]]]:
-    """Pairs of rows by which the items at some positions are compared, for each kind of copy."""
+class ItemRows(NamedTuple):
+    """Rows by which items are compared.
+
+    Attributes:
+        rows: `(n,)` the positions of the items.
+        compared: `(n, d)` of length 1; of vectors in one dimension their numbers.
+        pixels: `(n, DECODED, DECODED)` of images where windows of them are compared, too; else `(0, ...)`.
+    """
+
+    rows: Integers
+    compared: Tensor
+    pixels: Tensor
+
+
+def _read(items: Dataset, rows: Integers, content: Content, *, pixels: bool = False) -> ItemRows:
+    """Rows by which the items at some positions are compared, without images that cannot be read."""
+    none = torch.empty(0, DECODED, DECODED)
     if content == "vectors":
-        directions, others = _directions(inputs, rows), _directions(searched, np.arange(len(searched)))
-        yield "near", lambda sample: [((directions if sample is None else others[sample]), others)]
-        return
-    images, pixels = _pixels(inputs, rows), _pixels(searched, np.arange(len(searched)))
-    signatures = image_signatures(pixels)
-
-    def queries(sample: Integers | None) -> Tensor:
-        return images if sample is None else pixels[sample]
-
-    def complete(sample: Integers | None) -> Iterator[View]:
-        yield image_signatures(queries(sample)), signatures
-        yield image_signatures(queries(sample).flip(-1)), signatures
-
-    def windows(sample: Integers | None) -> Iterator[View]:
-        left = image_signatures(queries(sample), WINDOW_SIDE)
-        for share in WINDOWS:
-            side = round(share * DECODED)
-            starts = np.linspace(0, DECODED - side, STEPS).round().astype(int).tolist()
-            for top in starts:
-                for across in starts:
-                    yield left, image_signatures(pixels[:, top : top + side, across : across + side], WINDOW_SIDE)
-
-    yield "near", complete
-    if crops:
-        yield "cropped", windows
-
-
-def _directions(inputs: Inputs, rows: Integers) -> Tensor:
-    """Unit rows `(n, d)` of vectors; in one dimension the numbers themselves."""
-    vectors = vector_rows(inputs, rows)
-    return vectors if vectors.shape[1] == 1 else unit_rows(vectors)
+        vectors = vector_rows(items.inputs, rows)
+        return ItemRows(rows, vectors if vectors.shape[1] == 1 else unit_rows(vectors), none)
+    readable, signatures, images = [], [], [none]
+    for start in range(0, len(rows), BATCH):
+        some, grey = _grey_images(items.inputs, rows[start : start + BATCH])
+        readable.append(some)
+        signatures.append(image_signatures(grey))
+        images += [grey] if pixels else []
+    return ItemRows(np.concatenate(readable), torch.cat(signatures), torch.cat(images))
 
 
 def vector_rows(inputs: Inputs, rows: Integers) -> Tensor:
@@ -196,15 +248,16 @@ def vector_rows(inputs: Inputs, rows: Integers) -> Tensor:
     return vectors
 
 
-def _pixels(inputs: Inputs, rows: Integers) -> Tensor:
-    """The images `(n, DECODED, DECODED)` in grey, float32."""
-    if isinstance(inputs, FileInputs):
-        inputs = FileInputs(inputs.sources, Frame(1, (DECODED, DECODED)), inputs.rows, inputs.boxes)
-    grey = torch.empty(len(rows), DECODED, DECODED)
-    for start in range(0, len(rows), BATCH):
-        images = inputs.batch(rows[start : start + BATCH]).to(torch.float32).mean(dim=1, keepdim=True)
-        grey[start : start + BATCH] = adaptive_avg_pool2d(images, DECODED)[:, 0]
-    return grey
+def _grey_images(inputs: Inputs, rows: Integers) -> tuple[Integers, Tensor]:
+    """The images at some positions `(n, DECODED, DECODED)` in grey, float32, and which could be read."""
+    positions = rows
+    if isinstance(inputs, FileInputs) and inputs.decoded is None:
+        files = FileInputs(inputs.sources, Frame(1, (DECODED, DECODED)), inputs.rows[rows], inputs.boxes)
+        inputs, broken = files.decode_all(1, None)
+        positions = np.setdiff1d(np.arange(len(rows)), np.array([*broken], np.int64))
+        rows = rows[positions]
+    images = inputs.batch(positions).to(torch.float32).mean(dim=1, keepdim=True)
+    return rows, adaptive_avg_pool2d(images, DECODED)[:, 0]
 
 
 def image_signatures(pixels: Tensor, side: int = SIDE) -> Tensor:
@@ -212,3 +265,82 @@ def image_signatures(pixels: Tensor, side: int = SIDE) -> Tensor:
     signatures = adaptive_avg_pool2d(pixels[:, None], side).flatten(1)
     signatures -= signatures.mean(dim=1, keepdim=True)
     return torch.nn.functional.normalize(signatures, eps=1e-3)
+
+
+def _views(
+    items: ItemRows, searched: ItemRows, content: Content, *, crops: bool
+) -> Iterator[tuple[Kind, Callable[[Integers | None], Iterable[View]]]]:
+    """Pairs of rows by which items are compared, for each kind of copy."""
+
+    def complete(sample: Integers | None) -> Iterator[View]:
+        left = items.compared if sample is None else searched.compared[sample]
+        yield left, searched.compared
+        if content == "images":
+            yield left.reshape(-1, SIDE, SIDE).flip(-1).flatten(1), searched.compared
+
+    def windows(sample: Integers | None) -> Iterator[View]:
+        left = image_signatures(items.pixels if sample is None else searched.pixels[sample], WINDOW_SIDE)
+        for share in WINDOWS:
+            side = round(share * DECODED)
+            starts = np.linspace(0, DECODED - side, STEPS).round().astype(int).tolist()
+            for top in starts:
+                for across in starts:
+                    window = searched.pixels[:, top : top + side, across : across + side]
+                    yield left, image_signatures(window, WINDOW_SIDE)
+
+    yield "near", complete
+    if crops and content == "images":
+        yield "cropped", windows
+
+
+def copies_sentence(items: NamedItems, searched: NamedItems, leaks: Leaks) -> str:
+    """A sentence on how many items are copies, of which kinds, and how many have another class."""
+    counts, copies, count = Counter(leaks.kinds.tolist()), int(leaks.copies.sum()), len(leaks.kinds)
+    what = "training items" if searched.name == TRAIN else f"items of {searched.name}"
+    if not copies:
+        return f"{items.name}: none of {count:,} {noun(count, 'item')} is a copy of {what}."
+    kinds = [f"{counts[kind]:,} {name}" for kind, name in COPIES.items() if counts[kind]]
+    total = len(searched.dataset)
+    drawn = leaks.compared < count - counts["exact"] or leaks.searched < total
+    if drawn and counts["near"]:
+        fewer = f" with {leaks.searched:,} of {total:,}" if leaks.searched < total else ""
+        kinds[-1] += f" of {leaks.compared:,} that were compared{fewer}"
+    torn = int((leaks.other_class & leaks.copies).sum())
+    share = "" if drawn else f" ({100 * copies / count:.1f} %)"
+    return (
+        f"{items.name}: {'at least ' if drawn else ''}{copies:,} of {count:,} {noun(count, 'item')}{share} "
+        f"{'is a copy' if copies == 1 else 'are copies'} of {what}: {', '.join(kinds)}"
+        f"{f'; {torn:,} of another class' if torn else ''}."
+    )
+
+
+def leak_warning(items: NamedItems, searched: NamedItems, content: Content, advice: str) -> str:
+    """Sentences of the quick form of `find_leaks` on items that are copies of others; empty if there are none."""
+    leaks = find_leaks(items, searched, content, quick=True)
+    if not leaks.copies.any():
+        return ""
+    original = "training item" if searched.name == TRAIN else "gallery item"
+    rows = [i for kind in COPIES for i in np.flatnonzero(leaks.kinds == kind).tolist()]
+    pairs = [
+        f"{shortened(str(items.dataset.show(i)) if content == 'texts' else items.dataset.ids[i])} "
+        f"({original} {searched.dataset.ids[leaks.original[i]]})"
+        for i in rows
+    ]
+    sentence = copies_sentence(items, searched, leaks)
+    return f"{sentence} {'This is' if len(rows) == 1 else 'These are'} {abbreviated(pairs, LISTED)}. {advice}"
+
+
+def leak_warnings(splits: Splits, content: Content) -> tuple[str, ...]:
+    """Sentences on the items of each evaluation split that are copies of training items; none where there are none.
+
+    Inputs of your own code are not compared.
+    """
+    if not isinstance(splits.train.inputs, RowInputs):
+        return ()
+    trained = NamedItems(TRAIN, splits.train, splits.level)
+    with work("looking for copies of training items"):
+        messages = [
+            leak_warning(NamedItems(name, data, splits.level), trained, content, LEARNED)
+            for name, data in splits.evaluation.items()
+        ]
+    return tuple(message for message in messages if message)

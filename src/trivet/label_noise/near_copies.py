@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import bdtrc
 from torch import Tensor
 
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 RARE = 0.001  # share of items without a copy that may come so near to another
+CHANCE = 0.01  # of so many such items among some that have no copy that they count as more than come by chance
 QUANTILES = 0.05, 0.5  # between which the distances give the law that is carried on to rarer ones
 ENOUGH = 100  # distances from which the law is read
 SAMPLE = 2000  # items of the searched set whose nearest others give it
@@ -82,6 +84,18 @@ def find_near_copies(
     best = np.where(close.any(axis=0), np.where(close, distances, np.inf).argmin(axis=0), distances.argmin(axis=0))
     items = np.arange(len(classes))
     return NearCopies(np.asarray(close.any(axis=0)), rows[best, items], distances[best, items], limits)
+
+
+def more_than_chance(copies: int, items: int) -> bool:
+    """Return whether so many near copies among some items are more than come by chance, of which 1 in 1,000 is one.
+
+    True if as many or more have a probability of at most 1 %.
+
+    Example:
+        >>> [more_than_chance(count, 1000) for count in (0, 1, 4, 5)]
+        [False, False, False, True]
+    """
+    return copies > 0 and float(bdtrc(copies - 1, items, RARE)) <= CHANCE
 
 
 def rare_distance(distances: Floats) -> float:

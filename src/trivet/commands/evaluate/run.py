@@ -34,8 +34,8 @@ from trivet.commands.evaluate.sets import (
     QueriesAndGallery,
     camera_options,
     check_same_items,
+    copied_vectors,
     cut_prefixes,
-    equal_vectors,
     in_order,
     junk_items,
     num_classes,
@@ -242,7 +242,8 @@ def _evaluate(
             protocol.queries_in_gallery = int((rows >= 0).sum())
             protocol.ids_alike = int(np.count_nonzero(rows != named))
         protocol.junk = sets.junk
-    notes += [] if both_ways else equal_vectors(sets, options.get("self_rows"))
+    if not both_ways and sets.form in ("", "float32"):  # codes may be equal though vectors are not
+        notes += copied_vectors(sets, options.get("self_rows"))
     if sets.cameras:
         options |= camera_options(sets)
     if request.junk is not None:

@@ -12,11 +12,14 @@ import torch
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.inputs import run_distance
-from trivet.datasets.equal_items import COMPARED, KeyedItems, copies, equal_pairs, row_keys
+from trivet.datasets.dataset import Dataset
+from trivet.datasets.equal_items import copies
 from trivet.datasets.judged_pairs import JudgedPairs
+from trivet.datasets.leaks import NamedItems, leak_warning
 from trivet.datasets.splitting import TRAIN
+from trivet.datasets.vectors import VectorInputs
 from trivet.distances import unit_rows
-from trivet.io.embedding_table import Vectors, class_numbers, counted_names
+from trivet.io.embedding_table import Vectors, class_labels, class_numbers, counted_names
 from trivet.io.label_columns import alike_labels, like_names
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import listed
@@ -24,10 +27,12 @@ from trivet.knn.codes import code_bytes, quantized
 from trivet.knn.kinds import Approximate
 from trivet.metrics.points import Metric
 from trivet.mining import Relation
+from trivet.runtime.progress import work
 from trivet.runtime.text import counted
 
 ROUNDING = 1e-3  # of its length, by which the vector of an item differs from the same in other numbers or batches
 BLOCK = 2**13  # vectors that are compared at once
+FIRST = "Copies are found first: leave out those that are the same item."
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,34 +394,37 @@ def self_rows(queries: Vectors, gallery: Vectors, *, by_id: bool) -> np.ndarray 
     return itself
 
 
-def equal_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list[str]:
-    """Sentences on vectors that queries share with the gallery, or rows of one set with each other or its split train.
+def copied_vectors(sets: QueriesAndGallery, self_rows: np.ndarray | None) -> list[str]:
+    """Sentences on queries that are copies of gallery items, or rows of one set of each other or its split train.
 
     Args:
         self_rows: `(Q,)` the gallery item that each query is, -1 for none.
     """
     queries, gallery = sets.queries, sets.gallery
-    pairs = []
     if gallery is not None:
         others = np.arange(len(gallery))
         others = others if self_rows is None else np.setdiff1d(others, self_rows)
-        pairs = [("", queries, gallery.select(others), "gallery item")]
+        pairs = [("queries", queries, "the gallery", gallery.select(others))]
     elif queries.splits is not None and (trained := queries.splits == TRAIN).any():
-        pairs = [
-            (f"{name}: ", queries.select(queries.splits == name), queries.select(trained), "training item")
-            for name in np.unique(queries.splits[~trained]).tolist()
+        names = np.unique(queries.splits[~trained]).tolist()
+        pairs = [(name, queries.select(queries.splits == name), TRAIN, queries.select(trained)) for name in names]
+    else:
+        return copies(queries.embeddings)
+    with work("looking for copies"):
+        messages = [
+            leak_warning(_named(name, items), _named(its_name, searched), "vectors", FIRST)
+            for name, items, its_name, searched in pairs
+            if len(searched) and items.embeddings.shape[1] == searched.embeddings.shape[1]
         ]
-    level = list(queries.labels)[-1]
-    messages = copies(queries.embeddings) if gallery is None and not pairs else []
-    for start, items, known, what in pairs:
-        if max(items.embeddings.nbytes, known.embeddings.nbytes) <= COMPARED:
-            first, second = (
-                KeyedItems(row_keys(side.embeddings), side.names(), side.labels[level].tolist())
-                for side in (items, known)
-            )
-            if message := equal_pairs(first, second, what):
-                messages.append(f"{start}{message} Equal ones are found first: leave out those that are the same item.")
-    return messages
+    return [message for message in messages if message]
+
+
+def _named(name: str, vectors: Vectors) -> NamedItems:
+    """Vectors as items of their last label level."""
+    labels, names = class_labels(vectors)
+    rows, ids = np.arange(len(vectors)), tuple(vectors.names())
+    inputs = VectorInputs(vectors.embeddings, ids, rows, Path(vectors.name))
+    return NamedItems(name, Dataset(name, inputs, labels, names, ids), list(labels)[-1])
 
 
 def positions_of(ids: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -17,8 +17,9 @@ from trivet.commands.init.data import DetectedData, Images
 from trivet.commands.train.sided_candidates import make_proposer
 from trivet.datasets import DataConfig, Splits, load
 from trivet.datasets.config import with_validation_fold
-from trivet.datasets.equal_items import distinct_texts, trained_and_evaluated, with_positive
+from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
+from trivet.datasets.leaks import leak_warnings
 from trivet.datasets.pairs import load_sides
 from trivet.datasets.pairs_config import PairsConfig
 from trivet.io.atomic_files import write_atomic
@@ -266,7 +267,7 @@ def _splits_of_images(proposal: Proposal, detected: DetectedData, images: Images
     if images.num_decoded == detected.items:
         readable = np.setdiff1d(np.arange(detected.items), list(images.broken))
     splits = split_listing(config, detected.listing, readable)
-    return replace(splits, warnings=trained_and_evaluated(splits))
+    return replace(splits, warnings=leak_warnings(splits, "images"))
 
 
 def _put_images(proposal: Proposal, images: Images, *, encoders: bool) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 from trivet.commands.leaks.options import LeaksOptions
 from trivet.commands.leaks.record import GroupCrossing, LeakCounts, LeakedItem, LeaksRecord, RecallWithout
 from trivet.commands.leaks.sides import read_sides
-from trivet.datasets.leaks import KINDS, Content, Leaks, NamedItems, find_leaks, vector_rows
+from trivet.datasets.leaks import KINDS, Content, Leaks, NamedItems, copies_sentence, find_leaks, vector_rows
 from trivet.datasets.preview import preview_record
 from trivet.datasets.splitting import TRAIN
 from trivet.metrics import evaluate
 from trivet.metrics.intervals import interval_json, symmetrical_interval
 from trivet.runtime.progress import work
-from trivet.runtime.text import abbreviated, counted, noun
+from trivet.runtime.text import abbreviated, noun
 
 PICTURED = 100  # copies of each kind, of each pair of splits, on the page
 LISTED = 3  # groups in a sentence
@@ -53,11 +53,11 @@ def search_leaks(request: LeaksOptions) -> LeaksRecord:
 
 
 def _counts(side: NamedItems, searched: NamedItems, leaks: Leaks, content: Content) -> LeakCounts:
-    kinds = Counter(leaks.kinds.tolist())
-    copies = np.isin(leaks.kinds, KINDS[:3])
-    classes, others = side.classes, searched.classes
-    torn = sum(classes[i] != others[leaks.original[i]] for i in np.flatnonzero(copies).tolist() if classes[i])
-    counts = LeakCounts(
+    kinds, copies = Counter(leaks.kinds.tolist()), leaks.copies
+    sentence = copies_sentence(side, searched, leaks)
+    if twins := kinds["one word"]:
+        sentence += f" {twins:,} more {'differs' if twins == 1 else 'differ'} from one by one word."
+    return LeakCounts(
         split=side.name,
         searched=searched.name,
         items=len(leaks.kinds),
@@ -65,39 +65,17 @@ def _counts(side: NamedItems, searched: NamedItems, leaks: Leaks, content: Conte
         exact=kinds["exact"],
         near=kinds["near"],
         cropped=kinds["cropped"],
-        word_twins=kinds["one word"],
-        other_class=torn,
-        sentence="",
+        word_twins=twins,
+        other_class=int((leaks.other_class & copies).sum()),
+        sentence=sentence,
         recall=_recall(side, searched, copies) if content == "vectors" and copies.any() else None,
-        leaks=list(_leaked(side, searched, leaks, classes, others)),
+        leaks=list(_leaked(side, searched, leaks)),
     )
-    counts.sentence = _sentence(counts)
-    return counts
 
 
-def _sentence(counts: LeakCounts) -> str:
-    """The answer: how many items are copies."""
-    what = "training items" if counts.searched == TRAIN else f"items of {counts.searched}"
-    if not counts.copies:
-        text = f"{counts.split}: none of {counted(counts.items, 'item')} is a copy of {what}."
-    else:
-        by_kind = {"exact": counts.exact, "near": counts.near, "cut out": counts.cropped}
-        kinds = ", ".join(f"{count} {kind}" for kind, count in by_kind.items() if count)
-        torn = f"; {counts.other_class} of another class" if counts.other_class else ""
-        verb = "is a copy" if counts.copies == 1 else "are copies"
-        text = (
-            f"{counts.split}: {counts.copies} of {counted(counts.items, 'item')} "
-            f"({100 * counts.copies / counts.items:.1f} %) {verb} of {what}: {kinds}{torn}."
-        )
-    if counts.word_twins:
-        text += f" {counts.word_twins} more {'differs' if counts.word_twins == 1 else 'differ'} from one by one word."
-    return text
-
-
-def _leaked(
-    side: NamedItems, searched: NamedItems, leaks: Leaks, classes: list[str], others: list[str]
-) -> Iterator[LeakedItem]:
+def _leaked(side: NamedItems, searched: NamedItems, leaks: Leaks) -> Iterator[LeakedItem]:
     """The copies, by kind; the first of each kind with what they look like."""
+    classes, others = side.classes, searched.classes
     for kind in KINDS:
         for number, i in enumerate(np.flatnonzero(leaks.kinds == kind).tolist()):
             j = int(leaks.original[i])
@@ -173,7 +151,7 @@ def _crossing(column: str, side: tuple[str, list[str]], searched: tuple[str, lis
     which = f", such as {abbreviated([repr(name) for name in crossing], LISTED)}" if crossing else ""
     total = len(groups)
     verb = "has" if len(crossing) == 1 else "have"
-    text = f"{side[0]}: {len(crossing)} of {total} {noun(total, 'group')} by {column} {verb} {what}, too{which}."
+    text = f"{side[0]}: {len(crossing):,} of {total:,} {noun(total, 'group')} by {column} {verb} {what}, too{which}."
     return GroupCrossing(
         column=column, split=side[0], searched=searched[0], groups=total, crossing=crossing, sentence=text
     )
