@@ -36,19 +36,26 @@ DRAWN = 1000  # items of a part of which the quick form tells whether they are n
 SEARCHED, UNDECODED = 10_000, 2000  # items that it compares them with, at most; of images that are in files only
 LISTED = 3  # copies in a warning
 
-Kind = Literal["exact", "near", "cropped", "one word"]
-KINDS: tuple[Kind, ...] = ("exact", "near", "cropped", "one word")
-COPIES: dict[Kind, str] = {"exact": "exact", "near": "near", "cropped": "cut out"}  # kinds of copies, in a sentence
+Kind = Literal["exact", "near", "cropped", "by encoder", "alike", "one word"]
+KINDS: tuple[Kind, ...] = ("exact", "near", "cropped", "by encoder", "alike", "one word")
+# The kinds of copies, in a sentence.
+COPIES: dict[Kind, str] = {"exact": "exact", "near": "near", "cropped": "cut out", "by encoder": "near by the encoder"}
 LEARNED = "A network knows them by heart: leave them out of one part to measure what it makes of others."
 
 
 @dataclass(frozen=True, eq=False)
 class NamedItems:
-    """Items under the name that messages have for them, and the level at which their classes are read."""
+    """Items under the name that messages have for them.
+
+    Attributes:
+        level: at which their classes are read.
+        embeddings: `(N, d)` of the items by an encoder or a trained network; None without.
+    """
 
     name: str
     dataset: Dataset
     level: str
+    embeddings: npt.NDArray[np.floating] | None = None
 
     @property
     def classes(self) -> list[str]:
@@ -66,8 +73,9 @@ class Leaks:
     Attributes:
         kinds: `(Q,)` one of `KINDS`, or "" for an item that is no copy. "exact": equal texts, numbers or bytes; "near":
             texts that differ in case, punctuation, white space or Unicode form, images that were resized, compressed
-            or mirrored, vectors that are nearer than other items; "cropped": a cut-out of an image; "one word": texts
-            that differ by one word, which is no copy where texts follow a template.
+            or mirrored, vectors that are nearer than other items; "cropped": a cut-out of an image; "by encoder":
+            images whose embeddings are nearer than those of others. Texts whose embeddings are, "alike", may mean
+            another thing, and those that differ by one word, "one word", may follow a template: neither is a copy.
         original: `(Q,)` the position of the item of the other part; -1 for none.
         other_class: `(Q,)` whether a copy has another class than its original, and than all that equal it.
         notes: on what could not be compared, in sentences.
@@ -105,36 +113,32 @@ def find_leaks(
     large = quick and any(isinstance(side.inputs, VectorInputs) and _bytes(side.inputs) > COMPARED for side in sides)
     keys = [] if large and content == "vectors" else content_keys(sides, texts=content == "texts")
     original = _equal(keys, numbers) if keys else np.full(count, -1)
-    kinds = np.where(original >= 0, "exact", "").astype("<U8")
-    left, others = np.flatnonzero(original < 0), np.arange(len(sides[1]))
-    notes: tuple[str, ...] = ()
+    kinds = np.where(original >= 0, "exact", "").astype("<U10")
+    left, notes = np.flatnonzero(original < 0), list[str]()
+    compared, others = len(left), len(sides[1])
+    words: list[tuple[str, ...]] = []
     if content == "texts":
         words = [normalised_words(str(text)) for text in keys]
         equal = _equal(words, numbers)[left]
         kinds[left[equal >= 0]], original[left] = "near", equal
-        rest = left[equal < 0]
-        if not quick:
-            twins = word_twins([words[i] for i in rest.tolist()], words[count:])
-            kinds[rest[twins >= 0]], original[rest] = "one word", twins
-    elif len(left):
-        if quick:
-            files = any(isinstance(side.inputs, FileInputs) and side.inputs.decoded is None for side in sides)
-            left, others = _drawn(left, DRAWN), _drawn(others, UNDECODED if files else SEARCHED)
-        rows = [_read(side, of, content, pixels=crops) for side, of in zip(sides, (left, others), strict=True)]
-        left, others = rows[0].rows, rows[1].rows
-        for kind, views in _views(rows[0], rows[1], content, crops=crops):
-            near = find_near_copies(views, numbers[0][left], numbers[1][others])
-            called = near.copy & (original[left] < 0)
-            if not quick or more_than_chance(int(called.sum()), len(left)):
-                kinds[left[called]], original[left[called]] = kind, others[near.original[called]]
-            if not any(near.limits) and not notes:
-                notes = (
-                    f"{searched.name} has too few items to tell how near items come by chance: near copies are not "
-                    "judged.",
-                )
+    for each in _near_searches(items, searched, content, left, crops=crops, quick=quick) if len(left) else ():
+        near = find_near_copies(each.views, numbers[0][each.rows], numbers[1][each.others])
+        called = near.copy & (original[each.rows] < 0)
+        if not quick or more_than_chance(int(called.sum()), len(each.rows)):
+            kinds[each.rows[called]], original[each.rows[called]] = each.kind, each.others[near.original[called]]
+        if each.kind == "near":
+            compared, others = len(each.rows), len(each.others)
+        if not any(near.limits):
+            notes.append(
+                f"{searched.name} has too few items to tell how near items come by chance: near copies are not judged."
+            )
+    if words and not quick:
+        rest = np.flatnonzero(original < 0)
+        twins = word_twins([words[i] for i in rest.tolist()], words[count:])
+        kinds[rest[twins >= 0]], original[rest] = "one word", twins
     its, classes = numbers[0], numbers[1][original]
     torn = (original >= 0) & (its >= 0) & (classes >= 0) & (its != classes)
-    return Leaks(kinds, original, torn, notes, len(left), len(others))
+    return Leaks(kinds, original, torn, tuple(dict.fromkeys(notes)), compared, others)
 
 
 def _bytes(inputs: VectorInputs) -> int:
@@ -211,6 +215,15 @@ def word_twins(texts: Sequence[tuple[str, ...]], searched: Sequence[tuple[str, .
     return twins
 
 
+class NearSearch(NamedTuple):
+    """Items at some positions that are compared with others, by pairs of rows as `find_near_copies` takes them."""
+
+    kind: Kind
+    rows: Integers
+    others: Integers
+    views: Callable[[Integers | None], Iterable[View]]
+
+
 class ItemRows(NamedTuple):
     """Rows by which items are compared.
 
@@ -267,30 +280,45 @@ def image_signatures(pixels: Tensor, side: int = SIDE) -> Tensor:
     return torch.nn.functional.normalize(signatures, eps=1e-3)
 
 
-def _views(
-    items: ItemRows, searched: ItemRows, content: Content, *, crops: bool
-) -> Iterator[tuple[Kind, Callable[[Integers | None], Iterable[View]]]]:
-    """Pairs of rows by which items are compared, for each kind of copy."""
+def _near_searches(
+    items: NamedItems, searched: NamedItems, content: Content, left: Integers, *, crops: bool, quick: bool
+) -> Iterator[NearSearch]:
+    """Comparisons of the items that are left, for each kind of copy that is near."""
+    sides, others = (items.dataset, searched.dataset), np.arange(len(searched.dataset))
+    if content != "texts":
+        rows = left
+        if quick:
+            files = any(isinstance(side.inputs, FileInputs) and side.inputs.decoded is None for side in sides)
+            rows, others = _drawn(left, DRAWN), _drawn(others, UNDECODED if files else SEARCHED)
+        first, second = (_read(side, of, content, pixels=crops) for side, of in zip(sides, (rows, others), strict=True))
 
-    def complete(sample: Integers | None) -> Iterator[View]:
-        left = items.compared if sample is None else searched.compared[sample]
-        yield left, searched.compared
-        if content == "images":
-            yield left.reshape(-1, SIDE, SIDE).flip(-1).flatten(1), searched.compared
+        def complete(sample: Integers | None) -> Iterator[View]:
+            queries = first.compared if sample is None else second.compared[sample]
+            yield queries, second.compared
+            if content == "images":
+                yield queries.reshape(-1, SIDE, SIDE).flip(-1).flatten(1), second.compared
 
-    def windows(sample: Integers | None) -> Iterator[View]:
-        left = image_signatures(items.pixels if sample is None else searched.pixels[sample], WINDOW_SIDE)
-        for share in WINDOWS:
-            side = round(share * DECODED)
-            starts = np.linspace(0, DECODED - side, STEPS).round().astype(int).tolist()
-            for top in starts:
-                for across in starts:
-                    window = searched.pixels[:, top : top + side, across : across + side]
-                    yield left, image_signatures(window, WINDOW_SIDE)
+        def windows(sample: Integers | None) -> Iterator[View]:
+            pixels = image_signatures(first.pixels if sample is None else second.pixels[sample], WINDOW_SIDE)
+            for share in WINDOWS:
+                side = round(share * DECODED)
+                starts = np.linspace(0, DECODED - side, STEPS).round().astype(int).tolist()
+                for top in starts:
+                    for across in starts:
+                        window = second.pixels[:, top : top + side, across : across + side]
+                        yield pixels, image_signatures(window, WINDOW_SIDE)
 
-    yield "near", complete
-    if crops and content == "images":
-        yield "cropped", windows
+        yield NearSearch("near", first.rows, second.rows, complete)
+        if crops and content == "images":
+            yield NearSearch("cropped", first.rows, second.rows, windows)
+    if items.embeddings is not None and searched.embeddings is not None:
+        others = np.arange(len(searched.dataset))
+        directions = [unit_rows(torch.from_numpy(side.embeddings)) for side in (items, searched)]
+
+        def embedded(sample: Integers | None) -> Iterator[View]:
+            yield directions[0][left] if sample is None else directions[1][sample], directions[1]
+
+        yield NearSearch("alike" if content == "texts" else "by encoder", left, others, embedded)
 
 
 def copies_sentence(items: NamedItems, searched: NamedItems, leaks: Leaks) -> str:

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image, ImageOps
 from scipy.stats import t
 from tests.commands.conftest import Call
 
 from trivet.commands.leaks.run import recall_without
+from trivet.datasets.leaks import image_signatures
 
+QUICK = [f"--set={one}" for one in ('ladder.rungs=["encoder"]', "evaluation.map_points=20", "evaluation.k=[1]")]
 WORDS = ["lost", "blocked", "late", "refund", "phone", "abroad"]
 
 
@@ -88,6 +92,107 @@ def test_texts(run_command: Call) -> None:
     assert "my late card number 2" in Path("page.html").read_text()
     assert run_command("init", "t.csv", "--labels", "label")[0] == 0
     assert answer in " ".join(run_command("leaks", "trivet.toml")[1].split())
+    assert json.loads(run_command("leaks", "trivet.toml", "--json")[1])["comparisons"][0]["recall"] is None
+    assert run_command("train", "trivet.toml", "-o", "run", *QUICK)[0] == 0
+    (counts,) = json.loads(run_command("leaks", "run", "--json")[1])["comparisons"]
+    trained = json.loads(Path("run/record.json").read_text())["evaluation"][counts["split"]][0]
+    assert counts["recall"]["recall"] == pytest.approx(trained["levels"]["label"]["recall@1"])
+    assert counts["recall"]["without"] != counts["recall"]["recall"]
+
+
+def test_texts_by_an_encoder_are_alike_and_no_copies(
+    folder: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    rows = {f"{name} text {i} of {i % 7} and {i % 11} more": draw.normal(size=8) for name in "ab" for i in range(150)}
+    texts = [*rows]
+    rows |= {"quite another wording": rows[texts[3]] * 1.001 + 1e-3, texts[4].upper(): draw.normal(size=8)}
+    rows |= {f"new words {i} in {i % 5} places {i % 3}": draw.normal(size=8) for i in range(30)}
+    monkeypatch.setattr(
+        "trivet.commands.diagnose.encoders.encoder_vectors",
+        lambda some, *_: np.array([rows[text] for text in some], np.float32),
+    )
+    for name, some in (("train", texts), ("test", [*rows][300:])):
+        lines = [f"{text},{'ab'[number % 2]}" for number, text in enumerate(some)]
+        Path(f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    (folder / "encoder").mkdir()
+    (folder / "encoder" / "config.json").write_text("{}")
+    options = ("train.csv", "test.csv", "--labels", "label", "--encoder", "encoder")
+    code, out, _ = run_command("leaks", *options, "--report", "page.html", "--fail-on", "near")
+    answer = (
+        "test.csv: 1 of 32 items (3.1 %) is a copy of items of train.csv: 1 near; 1 of another class. 1 more is alike"
+    )
+    assert code == 1
+    assert answer in " ".join(out.split())
+    assert f"alike: 'quite another wording' (a) is '{texts[3]}' (b)" in " ".join(out.split())
+    assert "are not counted as copies" in Path("page.html").read_text()
+    (counts,) = json.loads(run_command("leaks", *options, "--json")[1])["comparisons"]
+    assert (counts["copies"], counts["alike"], counts["by_encoder"]) == (1, 1, 0)
+    nearest = np.array([rows[text] for text in texts])
+    nearest /= np.linalg.norm(nearest, axis=1, keepdims=True)
+    right = [("ab"[i % 2] == "ab"[(nearest @ rows[text]).argmax() % 2]) for i, text in enumerate([*rows][300:])]
+    assert counts["recall"]["recall"] == pytest.approx(np.mean(right))
+    assert counts["recall"]["without"] == pytest.approx(np.mean([right[0], *right[2:]]))
+
+
+class Outlines(torch.nn.Module):
+    """An encoder that does not tell an image from its negative."""
+
+    input_shape, resize, device = (3, 16, 16), None, torch.device("cpu")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return image_signatures(images.float().mean(dim=1)).abs()
+
+
+def test_images_by_an_encoder(run_command: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    for i in range(300):
+        coarse = Image.fromarray(draw.integers(0, 255, (10, 10, 3), np.uint8))
+        path = Path(f"photos/{'train' if i < 270 else 'test'}/{'ab'[i % 2]}/{i}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse.resize((64, 64), Image.Resampling.BICUBIC).save(path)
+    for i in range(4):
+        ImageOps.invert(Image.open(f"photos/train/{'ab'[i % 2]}/{i}.png")).save(
+            f"photos/test/{'ab'[i % 2]}/copy{i}.png"
+        )
+    monkeypatch.setattr("trivet.commands.leaks.sides.image_encoder", lambda *_: Outlines())
+    (counts,) = json.loads(run_command("leaks", "photos", "--json")[1])["comparisons"]
+    assert (counts["copies"], counts["recall"]) == (0, None)
+    Path("photos/train/a/broken.png").write_bytes(b"no image")
+    code, out, _ = run_command("leaks", "photos", "--encoder", "photos", "--json", "--report", "page.html")
+    (counts,) = json.loads(out)["comparisons"]
+    assert code == 0
+    assert (counts["copies"], counts["by_encoder"], counts["alike"]) == (4, 4, 0)
+    assert "4 near by the encoder" in counts["sentence"]
+    assert [leak["original"] for leak in counts["leaks"]] == [f"train/{'ab'[i % 2]}/{i}.png" for i in (0, 2, 1, 3)]
+    assert 0 <= counts["recall"]["without"] <= 1
+    assert "Near by the encoder" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [(["--encoder", "."], "the items are vectors; leave it out"), (["--network", "x"], "give the file with --encoder")],
+)
+def test_encoders_that_embed_nothing_are_refused(
+    options: list[str], remedy: str, vectors: dict[str, np.ndarray], run_command: Call
+) -> None:
+    np.savez("v.npz", **vectors)
+    code, _, error = run_command("leaks", "v.npz", "--labels", "label", *options)
+    assert code == 2
+    assert remedy in " ".join(error.split())
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_images_in_memory_of_another_size_than_an_encoder_takes(
+    run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("digits.toml").write_text('[data]\nname = "digits"\n')
+    monkeypatch.setattr("trivet.commands.leaks.sides.image_encoder", lambda *_: Outlines())
+    code, _, error = run_command("leaks", "digits.toml", "--encoder", ".")
+    assert code == 2
+    assert "--encoder takes images of 3 x 16 x 16: those of digits are in memory as 1 x 8 x 8" in " ".join(
+        error.split()
+    )
 
 
 def test_the_interval_of_what_copies_add_is_paired() -> None:

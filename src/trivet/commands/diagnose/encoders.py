@@ -120,7 +120,7 @@ class EmbeddingReader:
                 check_embedded(rows, dataset.ids)
             else:
                 cells = items.labels.get(LEVEL)
-                rows = _embedded_texts(path, list(items.texts or ()), None if cells is None else sides_of_cells(cells))
+                rows = embedded_texts(path, list(items.texts or ()), None if cells is None else sides_of_cells(cells))
             self._made[path, split] = rows
         return replace(items, name=self.name(path), embeddings=self._made[path, split])
 
@@ -157,7 +157,7 @@ class EmbeddingReader:
     def _of_images(self, path: Path, levels: Sequence[str]) -> Vectors:
         assert self._request.images is not None
         if path not in self._images:
-            model = _image_encoder(path, self._request.network)
+            model = image_encoder(path, self._request.network)
             frame = Frame.of(model.input_shape, model.resize)
             self._images[path] = model, load_images(self._request.images, frame, reporter("reading images"))
         dataset = self._images[path][1]
@@ -184,7 +184,7 @@ class EmbeddingReader:
         )
 
 
-def _embedded_texts(
+def embedded_texts(
     path: Path, texts: list[str], sides: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[np.floating]:
     """Embeddings `(N, d)` of texts by a model of Trivet, sentence-transformers or transformers.
@@ -231,7 +231,7 @@ def _embedded_texts(
     return rows
 
 
-def _image_encoder(path: Path, network: str | None) -> Embedder:
+def image_encoder(path: Path, network: str | None) -> Embedder:
     """The model of Trivet, or the backbone of timm or torchvision, of a path."""
     if not _of_trivet(path):
         return read_backbone(path, network)

@@ -44,13 +44,24 @@ class LeaksOptions(VectorOptions):
     crops: Annotated[
         bool, typer.Option("--crops", help="Search images for cut-outs, too, which takes 25 times as long.")
     ] = False
+    encoder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Search images or texts by their embeddings, too, of this encoder: a run, a folder of "
+            "sentence-transformers, transformers or timm, or a file of weights.",
+            callback=exists,
+        ),
+    ] = None
+    network: Annotated[
+        str | None, typer.Option(help="The network of a file of weights, as for trivet evaluate --images.")
+    ] = None
     top: Annotated[int, typer.Option(min=0, help="How many copies of each kind to print.")] = 3
     report: Report = None
     fail_on: Annotated[
         list[Leak] | None,
         typer.Option(
-            help="Exit with 1 if there are exact copies, copies of any kind (not texts that differ by one word), or "
-            "groups that cross. May be repeated."
+            help="Exit with 1 if there are exact copies, copies of any kind (not texts that are alike or differ by one "
+            "word), or groups that cross. May be repeated."
         ),
     ] = None
     skip_empty: SkipEmpty = False

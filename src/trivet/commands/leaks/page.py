@@ -12,6 +12,8 @@ TITLES = {
     "exact": "Exact copies",
     "near": "Near copies",
     "cropped": "Cut out of another image",
+    "by encoder": "Near by the encoder",
+    "alike": "Alike by the encoder",
     "one word": "Different by one word",
 }
 

@@ -32,8 +32,9 @@ class LeakedItem(Record):
 class LeakCounts(Record):
     """The items of one split that are copies of items of another, by kind.
 
-    "other_class" counts the copies whose class the other item lacks, "word_twins" texts that differ by one word, which
-    are not among the copies.
+    "by_encoder" counts images that are near by their embeddings only, "other_class" the copies whose class the other
+    item lacks. Texts that are "alike" by their embeddings, and "word_twins", which differ by one word, are not among
+    the copies.
     """
 
     split: str
@@ -43,6 +44,8 @@ class LeakCounts(Record):
     exact: int
     near: int
     cropped: int
+    by_encoder: int
+    alike: int
     word_twins: int
     other_class: int
     sentence: str

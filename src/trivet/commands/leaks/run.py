@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,11 @@ from trivet.runtime.text import abbreviated, noun
 
 PICTURED = 100  # copies of each kind, of each pair of splits, on the page
 LISTED = 3  # groups in a sentence
+# Kinds of texts that are no copies, and their verbs in the singular and the plural.
+NO_COPIES = (
+    ("alike", ("is", "are"), "alike by the encoder"),
+    ("one word", ("differs", "differ"), "from one by one word"),
+)
 
 
 def search_leaks(request: LeaksOptions) -> LeaksRecord:
@@ -55,8 +60,9 @@ def search_leaks(request: LeaksOptions) -> LeaksRecord:
 def _counts(side: NamedItems, searched: NamedItems, leaks: Leaks, content: Content) -> LeakCounts:
     kinds, copies = Counter(leaks.kinds.tolist()), leaks.copies
     sentence = copies_sentence(side, searched, leaks)
-    if twins := kinds["one word"]:
-        sentence += f" {twins:,} more {'differs' if twins == 1 else 'differ'} from one by one word."
+    for kind, verbs, what in NO_COPIES:
+        if number := kinds[kind]:
+            sentence += f" {number:,} more {verbs[number != 1]} {what}."
     return LeakCounts(
         split=side.name,
         searched=searched.name,
@@ -65,10 +71,12 @@ def _counts(side: NamedItems, searched: NamedItems, leaks: Leaks, content: Conte
         exact=kinds["exact"],
         near=kinds["near"],
         cropped=kinds["cropped"],
-        word_twins=twins,
+        by_encoder=kinds["by encoder"],
+        alike=kinds["alike"],
+        word_twins=kinds["one word"],
         other_class=int((leaks.other_class & copies).sum()),
         sentence=sentence,
-        recall=_recall(side, searched, copies) if content == "vectors" and copies.any() else None,
+        recall=_recall(side, searched, copies, content),
         leaks=list(_leaked(side, searched, leaks)),
     )
 
@@ -94,21 +102,29 @@ def _leaked(side: NamedItems, searched: NamedItems, leaks: Leaks) -> Iterator[Le
             )
 
 
-def _recall(side: NamedItems, searched: NamedItems, copies: np.ndarray) -> RecallWithout | None:
-    """recall@1 with and without the copies as queries: within the split, or of queries in what they search."""
-    (queries, labels), (gallery, its_labels) = (_vectors(each) for each in (side, searched))
-    if "" in labels or "" in its_labels:
+def _recall(side: NamedItems, searched: NamedItems, copies: np.ndarray, content: Content) -> RecallWithout | None:
+    """recall@1 with and without the copies as queries: within the split, or of queries in what they search.
+
+    None without embeddings, or without a class for each item.
+    """
+    within = searched.name == TRAIN
+    sides = (side,) if within else (side, searched)
+    labels = [each.classes for each in sides]
+    rows = [some for each in sides if (some := _embeddings(each, content)) is not None]
+    if not copies.any() or len(rows) < len(sides) or any("" in names for names in labels):
         return None
-    names = {name: number for number, name in enumerate(dict.fromkeys([*labels, *its_labels]))}
-    numbers, others = (np.array([names[name] for name in each]) for each in (labels, its_labels))
-    options: dict[str, Any] = (
-        {} if searched.name == TRAIN else {"gallery": gallery, "gallery_labels": {"class": others}}
-    )
-    result = evaluate(queries, {"class": numbers}, measures=["recall@1"], distance="cosine", **options)["class"]
-    if result.retrieval is None:
-        return None
-    values = result.retrieval.values[:, 0]
-    return recall_without(values, copies)
+    names = {name: number for number, name in enumerate(dict.fromkeys(chain(*labels)))}
+    numbers = [np.array([names[name] for name in each]) for each in labels]
+    related = side.dataset.relation(side.level) if within else numbers[0]
+    options: dict[str, Any] = {} if within else {"gallery": rows[1], "gallery_labels": {"class": numbers[1]}}
+    result = evaluate(rows[0], {"class": related}, measures=["recall@1"], distance="cosine", **options)["class"]
+    return None if result.retrieval is None else recall_without(result.retrieval.values[:, 0], copies)
+
+
+def _embeddings(side: NamedItems, content: Content) -> np.ndarray | None:
+    if content == "vectors":
+        return vector_rows(side.dataset.inputs, np.arange(len(side.dataset))).numpy()
+    return side.embeddings
 
 
 def recall_without(values: np.ndarray, copies: np.ndarray) -> RecallWithout | None:
@@ -127,10 +143,6 @@ def recall_without(values: np.ndarray, copies: np.ndarray) -> RecallWithout | No
         mean - without, float((influences**2).sum()), degrees=len(values) - 1, units=len(values), level=0.95
     )
     return RecallWithout(recall=mean, without=without, difference=mean - without, interval=interval_json(ends))
-
-
-def _vectors(side: NamedItems) -> tuple[np.ndarray, list[str]]:
-    return vector_rows(side.dataset.inputs, np.arange(len(side.dataset))).numpy(), side.classes
 
 
 def _column(side: NamedItems, column: str) -> list[str]:
