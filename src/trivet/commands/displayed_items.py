@@ -96,16 +96,20 @@ def retrievable(protocol: QueryGallery | None, finest: Array, query: int) -> Int
     return allowed
 
 
-def plane_coordinates(embeddings: Array, *, seed: int) -> dict[str, list[list[float]]]:
+def plane_coordinates(embeddings: Array, *, seed: int, most: int | None = None) -> dict[str, list[list[float]]]:
     """Way of drawing -> the place of each row in the plane: a 2-D embedding as it is, else by PCA and, if it
     has more dimensions and items that differ, by t-SNE.
+
+    Args:
+        most: rows up to which t-SNE draws them; None for any number.
     """
     points = embeddings.astype(np.float64)
     if points.shape[1] == 2:
         coordinates = {"as is": points}
     else:
         coordinates = {"PCA": _plane(points)}
-        if points.shape[1] > 2 and len(points) > 10 and np.ptp(points, axis=0).any():
+        many = most is not None and len(points) > most
+        if points.shape[1] > 2 and len(points) > 10 and not many and np.ptp(points, axis=0).any():
             coordinates["t-SNE"] = _t_sne(points, seed)
     return {name: np.round(xy, 4).tolist() for name, xy in coordinates.items()}
 

@@ -57,6 +57,7 @@ class Vectors:
         notes: what is odd about the levels that were named, in sentences.
         others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
         tags: the levels of tags or pairs -> which items belong together, see `trivet.Tags`.
+        table: the open file; None where the rows are of none.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Vectors:
     notes: tuple[str, ...] = ()
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tags: Mapping[str, CellRule] = field(default_factory=dict)
+    table: DataTable | None = None
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2
@@ -82,6 +84,12 @@ class Vectors:
     def names(self) -> list[str]:
         """Names of the rows: the id, or the number of the row in the file."""
         return [str(row) for row in self.rows.tolist()] if self.ids is None else self.ids.tolist()
+
+    def column(self, name: str) -> pa.Array:
+        """The values `(N,)` of a column of the file: bools, integers, floats or texts, null where there is none."""
+        assert self.table is not None
+        values = self.table.values(name)
+        return pa.array(values.values[self.rows], mask=values.missing[self.rows])
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -238,6 +246,7 @@ def select_rows(
         notes=tuple(notes),
         others=_other_columns(table, rows, used) if others else {},
         tags={level: match for level in chosen if (match := table.tags.get(level))},
+        table=table,
     )
 
 

@@ -18,7 +18,7 @@ from trivet.runtime.progress import show_progress
 from trivet.runtime.text import counted
 
 if TYPE_CHECKING:
-    from trivet.commands.audit.record import AuditRecord, NoiseRate, PairSuspect, Suspect, TagSuspect
+    from trivet.commands.audit.record import AuditRecord, PairSuspect, Suspect, TagSuspect
 
 JUDGING = ("out", "report", "decisions", "relabel_above", "drop_above", "folds", "neighbours", "distance", "split",
            "encoder", "top", "seed", "force", "data_root", "relevant")  # what --apply refuses  # fmt: skip
@@ -83,7 +83,7 @@ def print_audit(record: AuditRecord, top: int) -> None:
     rate, suspects, unknown = record.noise_rate, record.suspects[:top], record.verdict == "cannot-tell"
     assert rate is not None
     assert record.duplicates is not None
-    print_text(_headline(rate), bold=True)
+    print_text(rate.headline(), bold=True)
     if rate.reason:
         print_text(rate.reason)
     name = record.name if record.split is None else f"{record.name} ({record.split})"
@@ -161,15 +161,6 @@ def _print_pairs(suspects: Sequence[PairSuspect], top: int) -> None:
         if rows:
             words = ("id", "left", "right") if kind == "listed" else ("left", "right")
             print_table(None, words, (name,), rows, named_by=len(words) - 1)
-
-
-def _headline(rate: NoiseRate) -> str:
-    if rate.interval is None:
-        return "No estimate: these embeddings cannot judge these labels"
-    low, high = (100 * end for end in rate.interval)
-    if rate.estimate is None:
-        return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
-    return f"{100 * rate.estimate:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
 
 
 def _print_suspects(suspects: Sequence[Suspect], verdict: str, neighbours: int) -> None:

@@ -35,6 +35,10 @@ from trivet.training.run_folder import RunFolder, trained_model
 FOLDS, FEWER = 3, 2  # where none are asked for
 TYPICAL = 10  # items of the median class from which on a label can be judged by its neighbours
 FEW = 20  # items of the median class in a fold: where there are less, fewer folds are made, and a note says so
+MEMORISED = (
+    "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, which "
+    "then stay hidden. An audit of its run judges each item by a network that has not seen its label."
+)
 TEXT = "text"  # the column that is shown of each row of a file, if it is there
 RAW, SAMPLED = 4096, 5000  # numbers of an input, and items, on which the raw inputs are compared with the networks
 
@@ -92,11 +96,10 @@ def read_items(request: AuditOptions) -> Items:
     if request.folds:
         raise ValueError(f"only a run is audited out of fold: {path} is a file, so leave out --folds.")
     levels = None if level is None else [level]
-    texts: Sequence[str] | None
     if encoder is not None and not is_table(path):
         raise ValueError(f"--encoder is for the texts of a table: {path} holds embeddings; leave it out.")
     if encoder is not None or not holds_vectors(path, request.choice):
-        vectors, texts, note = _encode_texts(request, levels)
+        vectors, note = _encode_texts(request, levels)
     else:
         vectors = read_vectors(
             path,
@@ -107,18 +110,27 @@ def read_items(request: AuditOptions) -> Items:
             skip_empty=request.skip_empty,
             tags=request.tags,
         )
-        texts = vectors.texts
-        note = (
-            "If the network that made these embeddings was trained on these labels, it may have memorised wrong ones, "
-            "which then stay hidden. An audit of its run judges each item by a network that has not seen its label."
-        )
+        note = MEMORISED
     level = level or next(iter(vectors.tags), None) or first_level(vectors, _text_column(request))
     if vectors.tags.get(level) == PAIRS:
         raise ValueError(
             f"an audit of pairs needs what lists them: {path} holds their embeddings; audit the table or the folder of "
             "BEIR itself, with --pairs."
         )
-    notes = [note, *vectors.notes]
+    return items_of_vectors(vectors, level, note, split=request.split, distance=request.distance)
+
+
+def items_of_vectors(
+    vectors: Vectors, level: str, note: str = MEMORISED, *, split: str | None = None, distance: Metric | None = None
+) -> Items:
+    """The rows of a file, which one embedding made, at a level of classes or tags.
+
+    Args:
+        note: how they are compared.
+        split: the one that was read, if not all.
+        distance: by default that of the file.
+    """
+    texts, notes = vectors.texts, [note, *vectors.notes]
     typical = float(np.median(np.unique(vectors.labels[level], return_counts=True)[1]))
     doubt = ""
     if typical < TYPICAL:
@@ -128,13 +140,13 @@ def read_items(request: AuditOptions) -> Items:
         notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
     return Items(
         name=vectors.name,
-        split=request.split,
+        split=split,
         level=level,
         ids=vectors.names(),
         labels=vectors.labels[level],
         embeddings=vectors.embeddings,
         fold=None,
-        distance=request.distance or default_distance(vectors),
+        distance=distance or default_distance(vectors),
         show=None if texts is None else lambda i: texts[i],
         texts=texts,
         content=row_keys(vectors.embeddings) if texts is None else _wordings(texts),
@@ -164,8 +176,8 @@ def _text_column(request: AuditOptions) -> str:
     return TEXT if request.text is None else request.text
 
 
-def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[Vectors, list[str], str]:
-    """The vectors of a csv file, its texts, and a note on how they were compared."""
+def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[Vectors, str]:
+    """The vectors of the texts of a file, and a note on how they were compared."""
     vectors = read_texts(
         request.embeddings,
         text=_text_column(request),
@@ -176,7 +188,7 @@ def _encode_texts(request: AuditOptions, levels: Sequence[str] | None) -> tuple[
     )
     texts = list(vectors.texts or ())
     embeddings, note = encoded_texts(texts, request.encoder, request.seed)
-    return replace(vectors, embeddings=embeddings), texts, note
+    return replace(vectors, embeddings=embeddings, texts=texts), note
 
 
 def encoded_texts(texts: list[str], encoder: str | None, seed: int) -> tuple[npt.NDArray[Any], str]:

@@ -18,6 +18,15 @@ class NoiseRate(Record):
     interval: list[Number] | None = None
     reason: str = ""
 
+    def headline(self) -> str:
+        """The answer in one line."""
+        if self.interval is None:
+            return "No estimate: these embeddings cannot judge these labels"
+        low, high = (100 * end for end in self.interval)
+        if self.estimate is None:
+            return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
+        return f"{100 * self.estimate:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
+
 
 def probability_text(probability: float | None) -> str:
     """Per cent with a decimal; nothing is called certain."""

@@ -89,20 +89,8 @@ def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | No
         inputs = _run_inputs(path, request, read, every=all(map(request.is_run, references)))
     else:
         vectors = _read(path, request, read, request.split)
-        texts = vectors.texts
-        level = request.labels or next(iter(vectors.labels))
-        of_file = DiagnosisInput(
-            name=vectors.name,
-            split=request.split,
-            level=level,
-            embeddings=vectors.embeddings,
-            **_related(vectors, level),
-            ids=vectors.names(),
-            distance=default_distance(vectors),
-            show=read.show if texts is None else texts.__getitem__,
-            notes=vectors.notes,
-        )
-        inputs = [(of_file, vectors)]
+        of_file = input_of_vectors(vectors, request.labels or next(iter(vectors.labels)), split=request.split)
+        inputs = [(of_file if vectors.texts is not None else replace(of_file, show=read.show), vectors)]
     return [
         _with_references(
             replace(subject, fine=request.fine or None, distance=request.distance or subject.distance),
@@ -112,6 +100,25 @@ def read_inputs(path: Path, request: DiagnoseOptions, read: EmbeddingReader | No
         )
         for subject, vectors in inputs
     ]
+
+
+def input_of_vectors(vectors: Vectors, level: str, *, split: str | None = None) -> DiagnosisInput:
+    """The rows of a file at a level, by the distance of the file.
+
+    Args:
+        split: the one that was read, if not all.
+    """
+    return DiagnosisInput(
+        name=vectors.name,
+        split=split,
+        level=level,
+        embeddings=vectors.embeddings,
+        **_related(vectors, level),
+        ids=vectors.names(),
+        distance=default_distance(vectors),
+        show=None if vectors.texts is None else vectors.texts.__getitem__,
+        notes=vectors.notes,
+    )
 
 
 def _related(vectors: Vectors, level: str) -> dict[str, Any]:

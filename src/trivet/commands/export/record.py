@@ -1,11 +1,13 @@
-"""The records of an exported model: what `--json` prints, and how inputs are prepared, `preprocessing.json`."""
+"""The records of an export: what `--json` prints, and how inputs of a model are prepared, `preprocessing.json`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from trivet.metrics.points import Metric
 from trivet.runtime.record import Number, Record
 
+TableForm = Literal["parquet", "projector", "pgvector", "qdrant"]
 Form = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
 
 
@@ -45,3 +47,26 @@ class Preparation(Record):
     normalisation: str = ""
     outputs: dict[str, str] = {}
     unit_length: bool = False
+
+
+class ExportedEmbeddings(Record):
+    """Embeddings that were written, and what is known of them; beside them as `export.json`.
+
+    `recall` is the share of the 10 nearest that a search in float32 finds. `map` says how items were laid out, and
+    `verdicts` judge the embedding and the labels at `level`: of forms that show these, else None and none.
+    """
+
+    source: str
+    to: TableForm
+    output: str
+    files: dict[str, int]
+    items: int
+    dimension: int
+    distance: Metric
+    columns: list[str]
+    recall: Number
+    checked: str
+    map: str | None
+    level: str | None
+    verdicts: list[str]
+    notes: list[str]
