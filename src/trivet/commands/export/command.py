@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 import typer
 
-from trivet.commands.export.options import NETWORKS, ExportOptions
+from trivet.commands.export.options import ExportOptions, ModelForm
 from trivet.commands.printing import echo, print_json, print_text
 from trivet.commands.shared_options import check_folder, command, refuse
 from trivet.runtime.progress import show_progress
@@ -15,13 +15,24 @@ from trivet.runtime.text import counted
 if TYPE_CHECKING:
     from trivet.commands.export.record import ExportedEmbeddings
 
-OF_EMBEDDINGS = ("labels", "separator", "match", "distance", "split", "skip_empty", "seed", "table", "embedding", "codes")
+OF_EMBEDDINGS = (
+    "labels",
+    "separator",
+    "match",
+    "distance",
+    "split",
+    "skip_empty",
+    "seed",
+    "table",
+    "embedding",
+    "codes",
+)
 
 
 @command(ExportOptions)
 def export(context: typer.Context, request: ExportOptions) -> int:
     """Write the model of a run, or embeddings with what is known of each item, for use in other programs."""
-    if request.to in NETWORKS:
+    if request.to in get_args(ModelForm):
         refuse(context, f"--to {request.to} writes a model, not embeddings", *OF_EMBEDDINGS)
         return _export_model(context, request)
     refuse(context, f"--to {request.to} writes embeddings, not a model", "side", "data_root")
@@ -44,9 +55,13 @@ def _export_model(context: typer.Context, request: ExportOptions) -> int:
         check_folder(context, request.output, INSIDE)
         try:
             made = export_run(
-                request.source, request.to, request.output, side=request.side, force=request.force,
+                request.source,
+                cast(ModelForm, request.to),
+                request.output,
+                side=request.side,
+                force=request.force,
                 data_root=request.data_root,
-            )  # fmt: skip
+            )
         except DiffersError as error:
             echo(f"trivet: {error}", err=True)
             return 1
@@ -61,7 +76,7 @@ def _export_model(context: typer.Context, request: ExportOptions) -> int:
 
 
 def print_embeddings(made: ExportedEmbeddings) -> None:
-    """What was written, how it is compared, and the verdicts."""
+    """The files, how items are compared, and the verdicts, on standard output."""
     print_text(
         f"{counted(made.items, 'item')} of dimension {made.dimension}, {made.distance} distance, in {made.output}: "
         f"{', '.join(dict.fromkeys(file.partition('/')[0] for file in made.files))}",

@@ -12,15 +12,14 @@ import pyarrow.parquet as pq
 
 from trivet.commands.export.item_card import item_card
 from trivet.commands.export.item_table import ItemTable, exact_index, float32_recall, read_items, with_views
-from trivet.commands.export.options import ExportOptions
+from trivet.commands.export.options import ExportOptions, TableForm
 from trivet.commands.export.pgvector import INDEX, LOAD, ROWS, write_pgvector
 from trivet.commands.export.projector import CONFIG, METADATA, TENSORS, write_projector
 from trivet.commands.export.qdrant import COLLECTION, POINTS, write_qdrant
-from trivet.commands.export.record import ExportedEmbeddings, TableForm
+from trivet.commands.export.record import ExportedEmbeddings
 from trivet.io.atomic_files import atomic_folder
 from trivet.knn.index import EXACT_ROWS, build_index
 from trivet.runtime.progress import work
-from trivet.runtime.text import counted
 
 DESCRIPTION, CARD, TABLE = "export.json", "README.md", "items.parquet"
 NAMES = frozenset((DESCRIPTION, CARD, TABLE, TENSORS, METADATA, CONFIG, LOAD, INDEX, ROWS, COLLECTION, POINTS))

@@ -45,7 +45,9 @@ points = np.stack([table.column(axis).to_numpy() for axis in ("map_x", "map_y")]
 fob.compute_visualization(dataset, points=points, embeddings=embeddings, brain_key="map")
 fob.compute_similarity(dataset, embeddings=embeddings, metric={metric}, brain_key="similarity")
 dataset.persistent = True"""
-QDRANT = """put() {{ curl --fail -X PUT "$QDRANT_URL/collections/$1" -H "Content-Type: application/json" --data-binary "@$2"; }}
+QDRANT = """put() {{
+    curl --fail -X PUT "$QDRANT_URL/collections/$1" -H "Content-Type: application/json" --data-binary "@$2"
+}}
 put {name} collection.json
 for file in points/*.json; do put "{name}/points?wait=true" "$file"; done"""
 MEANINGS: Mapping[str, str] = {
@@ -114,7 +116,7 @@ def _path_column(items: ItemTable) -> str:
         if str(items.table.schema.field(column).type) in ("string", "large_string"):
             some = [value for value in items.table.column(column).slice(0, 100).to_pylist() if value]
             if column not in SUSPECT and some and are_image_paths(some):
-                return column
+                return str(column)
     return "id"
 
 
@@ -131,8 +133,8 @@ def _pgvector(made: ExportedEmbeddings, items: ItemTable, name: str) -> list[str
         index = f"Search compares with every row: pgvector indexes up to {INDEXED} dimensions."
     elif made.items > EXACT_ROWS:
         index = (
-            f"`load.sql` makes an hnsw index. `SET hnsw.ef_search = {EF_SEARCH};` before a search, or more, to find more "
-            "of the nearest."
+            f"`load.sql` makes an hnsw index. `SET hnsw.ef_search = {EF_SEARCH};` before a search, or more, to miss "
+            "fewer of the nearest."
         )
     else:
         index = (
@@ -151,7 +153,9 @@ def _pgvector(made: ExportedEmbeddings, items: ItemTable, name: str) -> list[str
 
 def _qdrant(made: ExportedEmbeddings, items: ItemTable, name: str) -> list[str]:
     return [
-        "## Qdrant\n\nIn this folder; the collection must not exist yet:\n\n```sh\n" + QDRANT.format(name=name) + "\n```",
+        "## Qdrant\n\nIn this folder; the collection must not exist yet:\n\n```sh\n"
+        + QDRANT.format(name=name)
+        + "\n```",
         "The id of a point is a UUID of version 5 of the id of its item, in the name space of URLs: "
         "`uuid.uuid5(uuid.NAMESPACE_URL, id)`.",
     ]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
+from trivet.collapse import Verdict
 from trivet.commands.audit.audited import Audited
 from trivet.commands.audit.items import first_level, items_of_vectors
 from trivet.commands.audit.options import AuditOptions
@@ -20,7 +21,6 @@ from trivet.commands.diagnose.run import summary
 from trivet.commands.displayed_items import plane_coordinates
 from trivet.commands.export.options import ExportOptions
 from trivet.commands.inputs import default_distance, run_distance
-from trivet.collapse import Verdict
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import is_run_folder
 from trivet.io.parquet_files import level_line, table_of
@@ -171,7 +171,7 @@ def _judged(items: ItemTable, seed: int) -> tuple[dict[str, pa.Array], list[str]
     vectors, level = items.vectors, items.level
     if level is None:
         return {}, [], ["No column of labels: nothing is judged."]
-    columns, verdicts, notes = dict[str, pa.Array](), list[str](), list[str]()
+    verdicts, notes = list[str](), list[str]()
     try:
         subject = replace(input_of_vectors(vectors, level), distance=items.distance)
         diagnosis = summary(subject, seed=seed)[0]

@@ -20,7 +20,9 @@ from trivet.commands.shared_options import (
     exists,
 )
 
-NETWORKS = ("onnx", "torch-export", "sentence-transformers", "safetensors")  # forms of the model of a run
+ModelForm = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
+TableForm = Literal["parquet", "projector", "pgvector", "qdrant"]
+ExportForm = Literal[ModelForm, TableForm]
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,7 @@ class ExportOptions(VectorOptions, TagOptions):
         ),
     ]
     to: Annotated[
-        Literal[
-            "onnx", "torch-export", "sentence-transformers", "safetensors", "parquet", "projector", "pgvector", "qdrant"
-        ],
+        ExportForm,
         typer.Option(
             help="The model of a run: onnx: a graph for onnxruntime (extra export). torch-export: a graph for "
             "torch.export.load. sentence-transformers: a folder for that library, of a network of texts. safetensors: "

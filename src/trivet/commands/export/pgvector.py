@@ -12,7 +12,10 @@ from trivet.knn.index import EF_CONSTRUCTION, EXACT_ROWS, LINKS
 from trivet.metrics.points import Metric
 
 LOAD, INDEX, ROWS = "load.sql", "index.sql", "items.tsv"
-OPERATORS: dict[Metric, tuple[str, str]] = {"cosine": ("<=>", "vector_cosine_ops"), "euclidean": ("<->", "vector_l2_ops")}
+OPERATORS: dict[Metric, tuple[str, str]] = {
+    "cosine": ("<=>", "vector_cosine_ops"),
+    "euclidean": ("<->", "vector_l2_ops"),
+}
 MOST, INDEXED = 16_000, 2000  # dimensions of a vector, and of one with an index
 NAME = 63  # bytes of a name
 RESERVED = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")  # of every table
@@ -34,19 +37,20 @@ def write_pgvector(folder: Path, table: pa.Table, name: str, distance: Metric) -
     columns = [column for column in table.column_names if column != EMBEDDING]
     for column in columns:
         if len(column.encode()) > NAME or "\0" in column:
-            raise ValueError(f"names in PostgreSQL have up to {NAME} bytes, none NUL: got {column!r}; rename the column.")
+            raise ValueError(
+                f"names in PostgreSQL have up to {NAME} bytes, none NUL: got {column!r}; rename the column."
+            )
     with (folder / ROWS).open("w", encoding="utf-8", newline="\n") as rows:
         for batch in batches(table):
             cells = [list(map(copy_cell, batch.column(column).to_pylist())) for column in columns]
             for column, texts in zip(columns, cells, strict=True):
                 if odd := next((text for text in texts if "\0" in text), None):
                     raise ValueError(
-                        f"texts in PostgreSQL hold no NUL: column {column!r} has {odd!r}; remove it, or use --to parquet."
+                        f"texts in PostgreSQL hold no NUL: column {column!r} has {odd!r}; remove it, or use --to "
+                        "parquet."
                     )
             vectors = vector_texts(batch.column(EMBEDDING), ",").to_pylist()
-            rows.writelines(
-                "\t".join(row) + f"\t[{vector}]\n" for *row, vector in zip(*cells, vectors, strict=True)
-            )
+            rows.writelines("\t".join(row) + f"\t[{vector}]\n" for *row, vector in zip(*cells, vectors, strict=True))
     definitions = [
         f"    {quoted(column)} {_type(table.schema.field(column).type)}{' PRIMARY KEY' if column == 'id' else ''}"
         for column in columns
@@ -60,7 +64,7 @@ def write_pgvector(folder: Path, table: pa.Table, name: str, distance: Metric) -
         ",\n".join([*definitions, f"    {EMBEDDING} vector({dimension}) NOT NULL"]),
         ");",
         rf"\copy {quoted(name)} FROM '{ROWS}'",
-        *([rf"\ir {INDEX}"] if EXACT_ROWS < table.num_rows and dimension <= INDEXED else []),
+        *([rf"\ir {INDEX}"] if table.num_rows > EXACT_ROWS and dimension <= INDEXED else []),
         "COMMIT;",
     ]
     (folder / LOAD).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -19,9 +19,10 @@ def write_projector(folder: Path, table: pa.Table) -> None:
     become spaces.
     """
     names = [name for name in table.column_names if name not in (EMBEDDING, NEIGHBOURS)]
-    with (folder / TENSORS).open("w", encoding="utf-8") as tensors, (folder / METADATA).open(
-        "w", encoding="utf-8"
-    ) as metadata:
+    with (
+        (folder / TENSORS).open("w", encoding="utf-8") as tensors,
+        (folder / METADATA).open("w", encoding="utf-8") as metadata,
+    ):
         if len(names) > 1:
             metadata.write("\t".join(map(plain_cell, names)) + "\n")
         for batch in batches(table):

@@ -31,9 +31,9 @@ def write_qdrant(folder: Path, table: pa.Table, distance: Metric) -> None:
     (folder / POINTS).mkdir()
     size = max(1, min(POINTS_PER_FILE, BYTES // (DIGITS * dimension)))
     for number, start in enumerate(range(0, table.num_rows, size), start=1):
-        (part,) = table.slice(start, size).combine_chunks().to_batches()
-        payloads = part.select(names).to_pylist()
-        vectors = vector_texts(part.column(EMBEDDING), ",").to_pylist()
+        (chunk,) = table.slice(start, size).combine_chunks().to_batches()
+        payloads = chunk.select(names).to_pylist()
+        vectors = vector_texts(chunk.column(EMBEDDING), ",").to_pylist()
         points = [
             f'{{"id":"{point_id(payload["id"])}","payload":{_json(payload)},"vector":[{vector}]}}'
             for payload, vector in zip(payloads, vectors, strict=True)
@@ -55,6 +55,7 @@ def point_id(id: str) -> str:
 
 def _json(payload: dict[str, object]) -> str:
     values = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in payload.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in payload.items()
     }
     return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

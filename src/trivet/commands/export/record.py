@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from trivet.commands.export.options import ModelForm, TableForm
 from trivet.metrics.points import Metric
 from trivet.runtime.record import Number, Record
-
-TableForm = Literal["parquet", "projector", "pgvector", "qdrant"]
-Form = Literal["onnx", "torch-export", "sentence-transformers", "safetensors"]
 
 
 class ExportedModel(Record):
@@ -18,7 +16,7 @@ class ExportedModel(Record):
     """
 
     run: str
-    to: Form
+    to: ModelForm
     output: str
     files: dict[str, int]
     checked: str
@@ -32,7 +30,7 @@ class Preparation(Record):
     """Inputs and outputs of an exported model, by name; what is of texts or of images alone is not set for others."""
 
     trivet: str
-    form: Form
+    form: ModelForm
     kind: Literal["images", "texts", "vectors", "inputs"]
     inputs: dict[str, str]
     prefix: str = ""

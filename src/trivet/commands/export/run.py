@@ -16,7 +16,8 @@ from torch import Tensor
 
 import trivet
 from trivet.commands.export.card import model_card
-from trivet.commands.export.record import ExportedModel, Form, Preparation
+from trivet.commands.export.options import ModelForm
+from trivet.commands.export.record import ExportedModel, Preparation
 from trivet.commands.export.snippets import snippet
 from trivet.commands.network_of_side import network_of_side
 from trivet.datasets.sides import positions_of_sides, sides_of
@@ -85,7 +86,7 @@ class Sample:
 
 def export_run(
     path: Path,
-    to: Form,
+    to: ModelForm,
     output: Path,
     *,
     side: SideName | None = None,
@@ -150,7 +151,7 @@ def export_run(
     )
 
 
-def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
+def _check_form(to: ModelForm, model: Embedder, run: RunFolder) -> None:
     """Before any work: whether the model has the form, and what writes it is installed."""
     if to == "sentence-transformers" and not isinstance(model, TextEmbedder):
         raise ValueError(
@@ -162,7 +163,9 @@ def _check_form(to: Form, model: Embedder, run: RunFolder) -> None:
         load(library)
 
 
-def _written(to: Form, model: Embedder, config: ModelConfig, sample: Sample, folder: Path) -> tuple[str, float | None]:
+def _written(
+    to: ModelForm, model: Embedder, config: ModelConfig, sample: Sample, folder: Path
+) -> tuple[str, float | None]:
     """Write the files of the form; how that was checked, and the largest difference."""
     announce(f"writing {to}")
     if to in ("onnx", "torch-export"):
@@ -278,7 +281,7 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
         ) from None
 
 
-def preprocessing(to: Form, model: Embedder) -> Preparation:
+def preprocessing(to: ModelForm, model: Embedder) -> Preparation:
     """Description of the inputs and outputs of an exported model, and of how inputs are prepared."""
     inputs = torch.zeros(1, *model.input_shape)
     prepare = partial(Preparation, trivet=trivet.__version__, form=to)
