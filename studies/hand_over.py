@@ -4,8 +4,8 @@
 
 Whatever is installed is tried: PostgreSQL with pgvector and psycopg, lancedb, qdrant-client (its local mode),
 qdrant-edge-py (the engine), fiftyone with a MongoDB, tensorboard, embedding-atlas. A program loads what `trivet export`
-wrote, by the lines of the card where these are code, and finds the 10 nearest of 300 items. A neighbour counts if it lies
-no farther than the 10th that `trivet search` finds, so that ties do not matter.
+wrote, by the lines of the card where these are code, and finds the 10 nearest of 300 items. A neighbour counts if it
+lies no farther than the 10th that `trivet search` finds, so that ties do not matter.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from readers import idx, texts
 from tests.postgresql import PASSWORD, UnavailableError, postgresql
+
+from readers import idx, texts
 from trivet.commands.export.embeddings import export_embeddings
 from trivet.commands.export.options import ExportOptions
 from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.run import make_index
-from trivet.datasets.download import find_root
 from trivet.knn.index import Index
 from trivet.models import encoder_vectors
 
@@ -239,10 +239,9 @@ def tensorboard(task: Task) -> dict[str, tuple[str, Found, float]]:
 
     folder = task.folder / "projector" / task.name
     plugin = projector_plugin.ProjectorPlugin(base_plugin.TBContext(logdir=str(folder)))
-    assert plugin.is_active()
 
     def get(route: str) -> bytes:
-        return bytes(Client(plugin.get_plugin_apps()[f"/{route}"]).get(f"/?run=.&name=embedding").data)
+        return bytes(Client(plugin.get_plugin_apps()[f"/{route}"]).get("/?run=.&name=embedding").data)
 
     shape = json.loads(get("info"))["embeddings"][0]["tensorShape"]
     tensor = np.frombuffer(get("tensor"), np.float32).reshape(shape)
@@ -292,7 +291,7 @@ PROGRAMS: tuple[Callable[[Task], dict[str, tuple[str, Found, float]]], ...] = (
 
 def sets(encoder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Name, distance and arrays of each set of embeddings."""
-    train, _ = texts("banking77")
+    train = texts("banking77")
     words, labels = [text for text, _ in train], [label for _, label in train]
     vectors = np.asarray(encoder_vectors(words, encoder), np.float32)
     yield "banking77", "cosine", {"embeddings": vectors, "text": words, "intent": labels}
@@ -386,9 +385,9 @@ def report(record: dict[str, Any]) -> str:
         lines.append(f"| {label} | {record['programs'].get(way, '')} | {' | '.join(cells)} |")
     lines += [
         "",
-        "banking77: texts by all-MiniLM-L6-v2. cone: the same beside a common direction 330 times as long, so that all cosine "
-        "distances lie below 1e-4. garments: pixels of Fashion-MNIST. Neighbours of Embedding Atlas are those of the "
-        "table; those of TensorBoard are computed here, from what its plugin serves.",
+        "banking77: texts by all-MiniLM-L6-v2. cone: the same beside a common direction 330 times as long, so that "
+        "all cosine distances lie below 1e-4. garments: pixels of Fashion-MNIST. Neighbours of Embedding Atlas are those "
+        "of the table; those of TensorBoard are computed here, from what its plugin serves.",
     ]
     if record["missing"]:
         lines += ["", f"Not tried: {', '.join(f'{name} ({why})' for name, why in record['missing'].items())}."]
