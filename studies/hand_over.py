@@ -386,8 +386,8 @@ def report(record: dict[str, Any]) -> str:
     lines += [
         "",
         "banking77: texts by all-MiniLM-L6-v2. cone: the same beside a common direction 330 times as long, so that "
-        "all cosine distances lie below 1e-4. garments: pixels of Fashion-MNIST. Neighbours of Embedding Atlas are those "
-        "of the table; those of TensorBoard are computed here, from what its plugin serves.",
+        "all cosine distances lie below 1e-4. garments: pixels of Fashion-MNIST. Neighbours of Embedding Atlas are "
+        "those of the table; those of TensorBoard are computed here, from what its plugin serves.",
     ]
     if record["missing"]:
         lines += ["", f"Not tried: {', '.join(f'{name} ({why})' for name, why in record['missing'].items())}."]
