@@ -36,13 +36,28 @@ def test_results_come_in_order_from_two_threads_that_work_alone() -> None:
     assert found == [(block, (10 * block, 1)) for block in range(6)]
 
 
+@pytest.mark.parametrize(("blocks", "number"), [(1, 2), (3, 1)])
+def test_what_one_thread_does_starts_none(blocks: int, number: int) -> None:
+    torch.set_num_threads(number)
+    found = []
+
+    def work(block: int) -> tuple[int, threading.Thread, int]:
+        return block, threading.current_thread(), torch.get_num_threads()
+
+    share(range(blocks), work, lambda _, result: found.append(result))
+    assert found == [(block, threading.current_thread(), 1) for block in range(blocks)]
+    assert torch.get_num_threads() == number
+    torch.set_num_threads(2)
+
+
+@pytest.mark.parametrize("blocks", [1, 9])
 @pytest.mark.parametrize("where", ["work", "take"])
-def test_an_error_is_raised_and_the_threads_are_as_before(where: str) -> None:
+def test_an_error_is_raised_and_the_threads_are_as_before(where: str, blocks: int) -> None:
     def fail(*_: object) -> None:
         raise KeyError(where)
 
     with pytest.raises(KeyError, match=where):
-        share(range(9), fail if where == "work" else abs, fail if where == "take" else lambda *_: None)
+        share(range(blocks), fail if where == "work" else abs, fail if where == "take" else lambda *_: None)
 
 
 @pytest.mark.parametrize("error", [False, True])

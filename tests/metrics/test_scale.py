@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,35 +13,6 @@ from tests.metrics.test_positive_ranks import NAMES, counts, force, of_order
 
 from trivet.metrics import points, positive_ranks, retrieve, retrieve_levels
 from trivet.metrics.points import Points
-
-MEASURE = """
-import sys, threading
-from pathlib import Path
-import numpy as np, torch
-from trivet.metrics import retrieve
-
-def held(what):
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines[what].split()[0]) / 1024
-
-torch.set_num_threads(1)
-rows, labels = np.load(sys.argv[1], mmap_mode="r"), np.load(sys.argv[2])
-small = np.random.default_rng(0).normal(size=(500, rows.shape[1])).astype(np.float32)
-retrieve(small, np.arange(500) % 50)
-before = held("RssAnon")
-done, peaks = threading.Event(), []
-
-def watch():
-    while not done.wait(0.003):
-        peaks.append(held("RssAnon"))
-
-thread = threading.Thread(target=watch)
-thread.start()
-retrieve(rows, labels, sample=np.arange(0, len(rows), len(rows) // 100))
-done.set()
-thread.join()
-print(max(peaks) - before)
-"""
 
 
 def reference(points: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> np.ndarray:
@@ -77,21 +47,6 @@ def test_an_array_on_disk_gives_what_it_gives_in_memory(classes: int, tmp_path: 
     assert on_disk.positives.tolist() == [10_000 // classes - 1] * 200
     expected = reference(points.astype(np.float32), labels, sample[:10])
     np.testing.assert_allclose(on_disk.values[:10], expected, rtol=0, atol=1e-12)
-
-
-# The peak is read from Linux's own account of the process; other systems have none like it.
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
-def test_an_array_on_disk_is_not_read_whole(tmp_path: Path) -> None:
-    """As float64 these rows are 250 MiB; kept in float32 they are 125."""
-    rows = np.lib.format.open_memmap(tmp_path / "rows.npy", mode="w+", dtype=np.float32, shape=(64_000, 512))
-    block = np.random.default_rng(0).normal(size=(4000, 512)).astype(np.float32)
-    for start in range(0, 64_000, 4000):
-        rows[start : start + 4000] = np.roll(block, start // 4000 * 31, axis=1)
-    rows.flush()
-    np.save(tmp_path / "labels.npy", np.arange(64_000) % 9000)
-    command = [sys.executable, "-c", MEASURE, str(tmp_path / "rows.npy"), str(tmp_path / "labels.npy")]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert 125 < float(found.stdout) < 350
 
 
 @pytest.mark.parametrize("offset", [0, 1e6], ids=["plain", "near collapse"])
@@ -181,6 +136,29 @@ def hard_rows(kind: str, generator: np.random.Generator) -> np.ndarray:
     return rows.astype(np.float32 if generator.random() < 0.3 else np.float64)
 
 
+@cache
+def hard_case(kind: str, seed: int) -> tuple[np.ndarray, list[int], list[list[tuple[list[int], list[int]]]]]:
+    """Points, their labels, and for the positives of each query at least and at most how many are nearer, or as near.
+
+    In fractions. A tie is 1e-13 wide, give or take the rounding of the distances themselves.
+    """
+    generator = np.random.default_rng(seed)
+    points, labels = hard_rows(kind, generator), generator.integers(0, 2, 10).tolist()
+    exact = [[Fraction(value) for value in row] for row in points.astype(np.float64).tolist()]
+    found = []
+    for query, place in enumerate(exact):
+        squares = {
+            j: sum((x - y) ** 2 for x, y in zip(place, row, strict=True)) for j, row in enumerate(exact) if j != query
+        }
+        of_query = []
+        for square in sorted(squares[j] for j in squares if labels[j] == labels[query]):
+            edges = [square * (1 + Fraction(width, 10**14)) ** 2 for width in (-12, -8, 8, 12)]
+            below = [sum(one < edge for one in squares.values()) for edge in edges[:2]]
+            of_query.append((below, [sum(one <= edge for one in squares.values()) for edge in edges[2:]]))
+        found.append(of_query)
+    return points, labels, found
+
+
 @pytest.mark.parametrize("way", ["singles", "codes", "doubles"])
 @pytest.mark.parametrize(
     "kind",
@@ -196,21 +174,9 @@ def hard_rows(kind: str, generator: np.random.Generator) -> np.ndarray:
 def test_no_rounding_error_decides(kind: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, way, (8, 4))
     for seed in range(25):
-        generator = np.random.default_rng(seed)
-        points, labels = hard_rows(kind, generator), generator.integers(0, 2, 10).tolist()
-        exact = [[Fraction(value) for value in row] for row in points.astype(np.float64).tolist()]
-        for query, rows in enumerate(counts(points, labels)):
-            squares = {
-                j: sum((x - y) ** 2 for x, y in zip(exact[query], row, strict=True))
-                for j, row in enumerate(exact)
-                if j != query
-            }
-            positives = sorted(squares[j] for j in squares if labels[j] == labels[query])
-            for (nearer, tied, *_), square in zip(rows, positives, strict=True):
-                # A tie is 1e-13 wide, give or take the rounding of the distances themselves.
-                edges = [square * (1 + Fraction(width, 10**14)) ** 2 for width in (-12, -8, 8, 12)]
-                below = [sum(one < edge for one in squares.values()) for edge in edges[:2]]
-                within = [sum(one <= edge for one in squares.values()) for edge in edges[2:]]
+        points, labels, exact = hard_case(kind, seed)
+        for rows, expected in zip(counts(points, labels), exact, strict=True):
+            for (nearer, tied, *_), (below, within) in zip(rows, expected, strict=True):
                 assert below[0] <= nearer <= below[1]
                 assert within[0] <= nearer + tied <= within[1]
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,33 +209,3 @@ def in_processes() -> DistributedDataParallel:
 def test_what_cannot_be_cut_is_said_in_a_sentence(call: Callable[[], Tensor], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()
-
-
-MEMORY = """
-import sys, torch, trivet
-from pathlib import Path
-from torch import nn
-from trivet.samplers import micro_batches
-
-def held(what):
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines[what].split()[0]) / 1024
-
-model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4608, 8))
-loss = trivet.TripletLoss(positives="hard", negatives="hard")
-
-def step(count):
-    micro_batches(model, loss, torch.randn(count, 1, 16, 16), torch.arange(count) % (count // 4), size=32).backward()
-
-step(64)
-before = held("VmRSS")
-step(1024)
-print(held("VmHWM") - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux tells of a process")
-def test_the_activations_of_one_piece_are_held() -> None:
-    """Those of the whole batch are 90 MiB."""
-    found = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert 0 < float(found.stdout) < 40

@@ -55,7 +55,9 @@ def head(spaces: tuple[Tensor, Tensor, np.ndarray], labels: Labels) -> tuple[Lin
     )
 
 
-def test_it_finds_more_in_the_old_vectors_than_a_map(spaces: tuple[Tensor, Tensor, np.ndarray]) -> None:
+def test_it_finds_more_in_the_old_vectors_than_a_map(
+    spaces: tuple[Tensor, Tensor, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     new, old, label = spaces
     start, trained, others = head(spaces, label)
 
@@ -64,6 +66,9 @@ def test_it_finds_more_in_the_old_vectors_than_a_map(spaces: tuple[Tensor, Tenso
         return retrieve(rows[others], label[others], gallery=old[others], distance="cosine", **of).mean()["recall@1"]
 
     assert recall(trained(new)) > recall(start(new)) + 0.05
+    monkeypatch.setattr(module, "STEPS", 50)
+    trained = head(spaces, label)[1]
+    assert trained.name in ("head of 25 steps", "head of 50 steps")
     assert torch.equal(trained.matrix, head(spaces, label)[1].matrix)
     tags = Tags([[str(number)] for number in label.tolist()])
     torch.testing.assert_close(head(spaces, tags)[1].matrix, trained.matrix, rtol=1e-3, atol=1e-4)

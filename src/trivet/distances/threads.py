@@ -25,13 +25,20 @@ def share(blocks: Sequence[Block], work: Callable[[Block], Result], take: Callab
     runs on one thread everywhere, so this is no generator: the number is as before whenever it has returned or raised.
     """
     threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            for block, result in zip(blocks, pool.map(work, blocks), strict=True):
-                take(block, result)
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
+    try:
+        if min(threads, len(blocks)) > 1:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    for block, result in zip(blocks, pool.map(work, blocks), strict=True):
+                        take(block, result)
+                finally:
+                    pool.shutdown(cancel_futures=True)
+        else:  # a thread takes longer to start than a small block to work on
+            torch.set_num_threads(1)
+            for block in blocks:
+                take(block, work(block))
+    finally:
+        torch.set_num_threads(threads)  # the number is that of the process too, for threads to come
 
 
 @contextmanager
