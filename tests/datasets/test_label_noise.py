@@ -206,6 +206,7 @@ def test_a_run_lists_what_was_made_wrong(finished: Path) -> None:
     assert rows == {name: (str(labels[name]), str(truth[name])) for name in truth if labels[name] != truth[name]}
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_goes_on_with_the_same_labels(finished: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished, path)
@@ -218,7 +219,6 @@ def test_a_killed_run_goes_on_with_the_same_labels(finished: Path, tmp_path: Pat
     assert (path / "noise.csv").read_bytes() == (finished / "noise.csv").read_bytes()
     old, new = (json.loads((run / "record.json").read_text()) for run in (finished, path))
     assert old["data"]["noise"] == new["data"]["noise"]
-    assert old["evaluation"] == new["evaluation"]
 
 
 def test_a_run_does_not_go_on_with_other_labels(finished: Path, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_rows_up_to_a_step_are_kept(tmp_path: Path) -> None:
     assert Metrics(tmp_path / "m.csv", ["loss"]).series("loss")["step"] == []
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_warning_is_said_at_once_with_its_remedy(
     scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_warning_is_said_at_once_with_its_remedy(
     assert caplog.messages == ["network collapse detected at step 9: told to. Change it."]
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_monitor_changes_no_weight(
     scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_moment_is_what_the_network_makes_of_the_sample(whole: Path, pictures:
     assert below == pytest.approx(expected["short"], abs=0.02)
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_steps_that_are_added_leave_no_moment_that_is_none(pictures: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     train(small(pictures, training={"steps": 3}), path)

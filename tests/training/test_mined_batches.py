@@ -85,8 +85,11 @@ def test_an_epoch_has_all_mined_triplets_of_training_items_and_each_batch_whole_
     assert batches.coverage(0).items == pytest.approx(len(items) / len(data.train))
 
 
-def test_a_killed_run_goes_on_to_the_same_result_but_not_with_other_triplets(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_to_the_same_result_but_not_with_other_triplets(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     train(config(), tmp_path / "whole")
+    request.getfixturevalue("unevaluated")
     killed(tmp_path / "whole", tmp_path / "killed")
     shutil.copytree("killed", "other")
     resume(tmp_path / "killed")

@@ -91,6 +91,7 @@ def test_evaluating_anew_keeps_what_was_seen_while_training(lost: bool, whole: P
     assert record_of(path)["label_noise"] == record_of(whole)["label_noise"]
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SamplingLog, "watch", lambda *_: None)
     train(settings(pictures), tmp_path / "blind")
@@ -106,6 +107,7 @@ def test_looking_changes_nothing(whole: Path, pictures: Path, tmp_path: Path, mo
         ({"name": "multi-similarity", "positives": "all", "negatives": "all"}, "weights a set of negatives"),
     ],
 )
+@pytest.mark.usefixtures("unevaluated")
 def test_without_picks_the_reason_is_said(change: dict[str, Any], words: str, pictures: Path, tmp_path: Path) -> None:
     record = train(settings(pictures, loss=change, training={"steps": 4}), tmp_path / "run")
     assert words in record.label_noise.strategy.reason

@@ -51,6 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_with_dropout_and_workers_ends_with_the_same_weights(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_both_networks_learn(run: Path) -> None:
     assert any(not torch.equal(mine[name], its[name]) for name in mine)
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_killed_run_ends_with_the_same_weights(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(tmp_path)
     after_step = Trainer._after_step

@@ -100,6 +100,7 @@ def test_test_classes_are_measured_once_by_the_best(whole: tuple[Path, dict[str,
     assert config.data.folds is None
 
 
+@pytest.mark.usefixtures("unevaluated")
 def test_a_trial_is_what_training_alone_comes_to(whole: tuple[Path, dict[str, Any], list[str]], tmp_path: Path) -> None:
     folder, record, _ = whole
     run = record["trials"][0]["runs"][1]

@@ -147,9 +147,12 @@ def text_rows(folder: Path) -> np.ndarray:
     return rows
 
 
-def test_both_networks_are_fine_tuned_and_resume_bit_for_bit(captions: Path, tmp_path: Path) -> None:
+def test_both_networks_are_fine_tuned_and_resume_bit_for_bit(
+    captions: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     config = settings(captions, tmp_path)
     train(config, tmp_path / "long")
+    request.getfixturevalue("unevaluated")
     short = config.model_copy(update={"training": config.training.model_copy(update={"steps": 2})})
     train(short, tmp_path / "short")
     resume(tmp_path / "short", changes=["training.steps=4"])

@@ -106,10 +106,8 @@ def test_each_prevention_changes_one_thing() -> None:
     assert len(preventions(config(model={"embedding_dim": 32}), class_sizes=(90,) * 3)) == 2
 
 
-def test_trial_steps_change_nothing_and_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
+@pytest.mark.usefixtures("unevaluated")
+def test_trial_steps_change_nothing_and_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bad = {"learning_rate": 0.05, "steps": 30}
     with caplog.at_level(logging.WARNING, logger="trivet"):
         told = train(config(training=bad), tmp_path / "told")
@@ -124,12 +122,12 @@ def test_trial_steps_change_nothing_and_are_kept(
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.1], ids=["open", "unlikely"])
+@pytest.mark.usefixtures("unevaluated")
 def test_that_nobody_can_tell_is_a_warning(
     probability: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = Forecast(probability, 0.05, (0.001, 0.5), 19, 60, 40, {"shrinkage": 0.5})
     monkeypatch.setattr(CollapseMonitor, "forecast", lambda self: ahead)
-    monkeypatch.setattr("trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: record)
     well = {"model": {"embedding_dim": 32}, "loss": {"positives": "easy", "negatives": "semihard"}}
     with caplog.at_level(logging.WARNING, logger="trivet"):
         record = train(config(**well), tmp_path / "run")
