@@ -145,8 +145,11 @@ def test_a_link_in_a_sweep_replaces_no_run(made: Path, tmp_path: Path, run_comma
     assert snapshot(own) == before
 
 
-def test_a_study_of_another_sweep_replaces_no_trial(tmp_path: Path, run_command: Call) -> None:
+def test_a_study_of_another_sweep_replaces_no_trial(
+    tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("optuna")
+    monkeypatch.setattr("trivet.commands.sweep.run.Worker._evaluate_best", lambda *_: None)  # takes longest
     values = settings(tmp_path, sampler="grid", vary={"loss.margin": [0.1, 0.2]})
     values["training"] |= {"steps": 2, "checkpoint_every": 2}
     for name in ("own", "sent"):

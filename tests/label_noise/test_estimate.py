@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -128,6 +129,7 @@ def evenness(points: Array, labels: Array) -> tuple[float, float]:
     order = sorted(range(len(labels)), key=lambda i: -first.depth[i])
     deepest = order[: deepest_share((first.best != setting.classes)[order])[1]]
 
+    @cache
     def log(item: int, one: int) -> float:
         place = views.candidates[item].tolist().index(one)
         return float(views.scores[item, place] @ first.powers)
@@ -135,6 +137,7 @@ def evenness(points: Array, labels: Array) -> tuple[float, float]:
     def behind(item: int, one: int) -> float:
         return log(item, int(first.best[item])) - log(item, one)
 
+    @cache
     def far(item: int) -> float:
         return float(np.mean(np.sort(np.linalg.norm(points - points[item], axis=1))[1:51]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,9 @@ from tests.commands.conftest import Call
 from trivet.commands.migrate.items import SearchTask, read_items
 from trivet.commands.migrate.maps import _halves
 from trivet.commands.migrate.options import MigrateOptions
+from trivet.training import compatible_head
+
+pytestmark = pytest.mark.usefixtures("few_pairs")
 
 CLASSES, EACH = 12, 15
 COLUMNS = {"old": "reference", "new": "value"}
@@ -24,6 +26,12 @@ COLUMNS = {"old": "reference", "new": "value"}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def short_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 steps: none of these tests asks how good they are."""
+    monkeypatch.setattr(compatible_head, "STEPS", 25)
 
 
 @pytest.fixture
@@ -45,13 +53,10 @@ def save(name: str, spaces: dict[str, np.ndarray], *columns: str, rows: Any = sl
 
 
 def ranked(points: np.ndarray, query: int, among: Sequence[int]) -> list[int]:
-    """The others by cosine similarity, in plain Python."""
-
-    def similarity(other: int) -> float:
-        a, b = points[query].tolist(), points[other].tolist()
-        return math.fsum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*b)
-
-    return sorted((i for i in among if i != query), key=similarity, reverse=True)
+    """The others by cosine similarity, by its definition."""
+    rows = points.astype(np.float64)
+    similarities = (rows @ rows[query] / np.linalg.norm(rows, axis=1)).tolist()
+    return sorted((i for i in among if i != query), key=similarities.__getitem__, reverse=True)
 
 
 def test_counts_equal_their_definitions(spaces: dict[str, np.ndarray], run_command: Call) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.nightly import sampled
 
 import trivet
 from trivet.losses import MarginLoss, TripletLoss
@@ -24,14 +25,17 @@ def halves(num_classes: int, size: int, margin: float) -> tuple[torch.Tensor, to
 PARTS = (losses, theorems, easy_positives)
 
 
-@pytest.fixture(scope="module")
-def checks() -> list[Check]:
-    return claims.checks()
+@pytest.fixture(scope="module", params=sampled([3, 1], 2))  # every so many
+def checks(request: pytest.FixtureRequest) -> list[Check]:
+    """Searches from random maps take most of the time: all run nightly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(theorems, "TRIPLET_SEARCHES", theorems.TRIPLET_SEARCHES[:: request.param])
+        return claims.checks()
 
 
 def test_every_check_of_the_paper_holds(checks: list[Check]) -> None:
     assert [check for check in checks if not check.holds] == []
-    assert len({check.id for check in checks}) == len(checks) >= 80
+    assert len({check.id for check in checks}) == len(checks) >= 76  # nightly 82
     for check in checks:
         assert check.id.startswith("levi2021-")
         assert check.statement.endswith(".")
