@@ -206,12 +206,13 @@ def test_rows_of_different_networks_are_not_compared(run: Path) -> None:
         embeddings=points, fold=fold, distance="euclidean",
     )  # fmt: skip
     turned = replace(items, embeddings=np.where(fold[:, None] == 0, points, -points))
-    one, other = summary(items, judge(items)).as_json(), summary(turned, judge(turned)).as_json()
+    judged = judge(items)
+    one, other = summary(items, judged).as_json(), summary(turned, judge(turned)).as_json()
     assert one["folds"] == other["folds"] == 2
     assert one["suspects"] == other["suspects"]
-    assert judge(items).suspects.neighbours.shape == (120, 50)
+    neighbours = judged.suspects.neighbours
+    assert neighbours.shape == (120, 50)
     assert judge(items, neighbours=4).suspects.neighbours.shape == (120, 4)
-    neighbours = judge(items).suspects.neighbours
     assert (fold[neighbours] == fold[:, None]).all()
     assert summary(replace(items, fold=None), judge(replace(items, fold=None))).folds == 0
 
