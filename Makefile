@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCS_INSTALLED := .venv/.installed-docs
 
-.PHONY: help install demo test nightly format docs clean
+.PHONY: help install demo test types behaviour nightly format docs clean
 
 help:
 	@echo "make demo    install, then show a class collapse and its remedy on real images"
@@ -30,10 +30,16 @@ demo: $(INSTALLED)
 # forbids it, too: without it, each of them reads every test anew, and every program that a test starts the library.
 TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+# Types take a minute on one core: meanwhile the tests begin.
 test: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(MAKE) --no-print-directory --jobs 2 types behaviour
+
+types: $(INSTALLED)
 	$(BIN)/mypy
+
+behaviour: $(INSTALLED)
 	$(TESTED)
 
 # What takes long and seldom breaks: every arm of the published protocols, on miniatures, and more generated batches.
