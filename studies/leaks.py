@@ -1,9 +1,12 @@
 """Copies across splits: how many planted ones `trivet leaks` finds, and what it calls where splits are right.
 
-    TRIVET_DATA=... .venv/bin/python studies/leaks.py --pictures /tmp/leaks   # writes studies/results/leaks.md, .json
+    TRIVET_DATA=... .venv/bin/python studies/leaks.py --weights tf_efficientnet_lite0.safetensors --pictures /tmp/leaks
 
-The evaluated items of published splits are searched for copies of training items as they are: what is called near is
-saved as pictures, to be judged by eye. Then copies of training items are planted among them, changed in one way each.
+Writes studies/results/leaks.md and .json. The evaluated items of published splits are searched for copies of training
+items as they are: what is called near is saved as pictures, to be judged by eye. Then copies of training items are
+planted among them, changed in one way each. Birds and CIFAR-10 are searched by the features of EfficientNet-Lite0, too.
+The quick form of `trivet train` searches the published splits, and halves of the training classes at random in the
+others, which have no copies in common.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import platform
 import time
 import zipfile
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +29,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from readers import Array, cub_archive, idx, texts
+from readers import Array, cub_archive, idx, pooled, texts
 from trivet.datasets.dataset import Dataset
 from trivet.datasets.download import find_root
 from trivet.datasets.inputs import in_memory
-from trivet.datasets.leaks import Leaks, NamedItems, find_leaks, near_texts
+from trivet.datasets.leaks import Leaks, NamedItems, find_leaks
+from trivet.datasets.vectors import VectorInputs
 
 RESULTS = Path(__file__).parent / "results"
 PLANTED = 200  # copies of each kind
+HALVES = 5  # divisions of the training classes at random
+ENCODED = {"cub": 96, "cifar10": 64}  # sets that are searched by an encoder, too, and the side of what it sees
 CIFAR = "cifar10_jpg_train20k_test10k.zip"
 Picture = Image.Image
 Part = tuple[list[Picture], list[str]]
@@ -117,38 +126,65 @@ def pictures(data: str) -> tuple[Part, Part]:
     return trained, evaluated
 
 
-def named(name: str, images: list[Picture], classes: list[str]) -> NamedItems:
+def named(
+    name: str, images: list[Picture], classes: list[str], weights: Path | None = None, side: int = 0
+) -> NamedItems:
     pixels: Array = np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
     names = tuple(sorted({*classes}))
     labels = np.array([names.index(each) for each in classes])
-    ids = tuple(map(str, range(len(images))))
-    return NamedItems(name, Dataset(name, in_memory(pixels), {"class": labels}, {"class": names}, ids), "class")
+    data = Dataset(name, in_memory(pixels), {"class": labels}, {"class": names}, tuple(map(str, range(len(images)))))
+    rows = None if weights is None else pooled(weights, [partial(copy, image) for image in images], side)
+    return NamedItems(name, data, "class", rows)
 
 
-def of_images(data: str, folder: Path | None) -> dict[str, Any]:
+def of_images(data: str, folder: Path | None, weights: Path | None) -> dict[str, Any]:
     """What is called among the evaluated images, and how many planted copies are found with their originals."""
-    draw = np.random.default_rng(0)
+    draw, encoder = np.random.default_rng(0), weights if data in ENCODED else None
+    side = ENCODED.get(data, 0)
     (train, classes), (test, others) = pictures(data)
-    known = named("train", train, classes)
-    plain = find_leaks(named("test", test, others), known, "images")
+    known = named("train", train, classes, encoder, side)
+    new = named("test", test, others, encoder, side)
+    plain = find_leaks(new, known, "images")
     if folder is not None:
         save(plain, train, test, folder / f"{data}.png")
-    record = counts(plain, len(train))
+    record = counts(plain, len(train), ("exact", "near", *(["by encoder"] if encoder else [])))
+    record["quick"] = [quick_near(new, known), *halves(known)]
     for kind, change in IMAGES.items():
         rows = draw.permutation(len(train))[:PLANTED].tolist()
-        planted = named("planted", [change(train[i], draw) for i in rows], [classes[i] for i in rows])
+        changed, same = [change(train[i], draw) for i in rows], [classes[i] for i in rows]
+        planted = named("planted", changed, same)
         record["planted"][kind] = recovered(find_leaks(planted, known, "images"), rows)
         if kind == "cut to 90 %" and len(train) < 5000:
             record["planted"][f"{kind}, --crops"] = recovered(find_leaks(planted, known, "images", crops=True), rows)
+        if encoder is not None:
+            planted = named("planted", changed, same, encoder, side)
+            record["planted"][f"{kind}, --encoder"] = recovered(find_leaks(planted, known, "images"), rows)
     return record
 
 
-def counts(leaks: Leaks, searched: int) -> dict[str, Any]:
+def quick_near(items: NamedItems, searched: NamedItems) -> list[int]:
+    """How many near copies the quick form calls, and among how many items."""
+    leaks = find_leaks(replace(items, embeddings=None), searched, "images", quick=True)
+    return [int((leaks.kinds == "near").sum()), leaks.compared]
+
+
+def halves(items: NamedItems) -> list[list[int]]:
+    """As `quick_near`, of one half of the classes in the other."""
+    labels, counts = items.dataset.labels["class"], []
+    for seed in range(HALVES):
+        classes = np.random.default_rng(seed).permutation(np.unique(labels))
+        first = np.isin(labels, classes[: len(classes) // 2])
+        parts = [replace(items, dataset=items.dataset.subset(np.flatnonzero(rows))) for rows in (~first, first)]
+        counts.append(quick_near(*(replace(part, embeddings=None) for part in parts)))
+    return counts
+
+
+def counts(leaks: Leaks, searched: int, shown: tuple[str, ...]) -> dict[str, Any]:
     kinds = leaks.kinds.tolist()
     return {
         "searched": searched,
         "items": len(kinds),
-        "called": {kind: kinds.count(kind) for kind in ("exact", "near")},
+        "called": {kind: kinds.count(kind) for kind in shown},
         "planted": {},
     }
 
@@ -161,7 +197,7 @@ def recovered(leaks: Leaks, rows: list[int]) -> list[int]:
 
 def save(leaks: Leaks, train: list[Picture], test: list[Picture], path: Path) -> None:
     """The near copies and their originals, in pairs."""
-    rows = np.flatnonzero(leaks.kinds == "near").tolist()
+    rows = np.flatnonzero(np.isin(leaks.kinds, ["near", "by encoder"])).tolist()
     sheet = Image.new("RGB", (8 * 208, 104 * max(1, -(-len(rows) // 8))))
     for number, i in enumerate(rows):
         x, y = number % 8 * 208, number // 8 * 104
@@ -176,47 +212,47 @@ def of_texts(data: str) -> dict[str, Any]:
     draw = np.random.default_rng(0)
     train = [text for text, _ in texts(data)]
     test = [text for text, _ in texts(data, "test")]
-    known = {*train}
-    new = [text for text in test if text not in known]
-    found = [kind for kind, _ in near_texts(new, train)]
-    record: dict[str, Any] = {
-        "searched": len(train),
-        "items": len(test),
-        "called": {
-            "exact": len(test) - len(new),
-            "near": found.count("near"),
-            "one word": found.count("one word"),
-        },
-        "planted": {},
-    }
+    known = texts_named("train", train)
+    record = counts(find_leaks(texts_named("test", test), known, "texts"), len(train), ("exact", "near", "one word"))
     words = [word for text in train for word in text.split()]
     rows = draw.permutation(len(train))[:PLANTED].tolist()
     copies = [altered(train[i], draw, words) for i in rows]
     for kind in copies[0]:
-        twins = list(near_texts([copy[kind] for copy in copies], train))
-        found = [name for name, _ in twins]
-        right = sum(bool(name) and i == j for (name, i), j in zip(twins, rows, strict=True))
-        record["planted"][kind] = [len(found) - found.count(""), right, len(rows)]
+        planted = texts_named("planted", [each[kind] for each in copies])
+        record["planted"][kind] = recovered(find_leaks(planted, known, "texts"), rows)
     return record
+
+
+def texts_named(name: str, some: list[str]) -> NamedItems:
+    rows = np.arange(len(some))
+    inputs = VectorInputs(np.empty((len(some), 0)), some, rows, Path(name))
+    return NamedItems(name, Dataset(name, inputs, {}, {}, tuple(map(str, rows))), "class")
 
 
 def report(record: dict[str, Any]) -> str:
     lines = [
         "# Copies across splits",
         "",
-        "`TRIVET_DATA=... .venv/bin/python studies/leaks.py`",
+        "`TRIVET_DATA=... .venv/bin/python studies/leaks.py --weights tf_efficientnet_lite0.safetensors`",
         "",
         f"{record['date']}, {record['machine']}, {record['seconds']} s.",
         "",
         "## Published splits, as they are",
         "",
-        "| data | training items | evaluated items | exact | near | differ by one word |",
-        "|---|---|---|---|---|---|",
+        "| data | training items | evaluated items | exact | near | by the encoder | differ by one word |",
+        "|---|---|---|---|---|---|---|",
     ]
     for data, each in record["data"].items():
-        called = [str(each["called"].get(kind, "")) for kind in ("exact", "near", "one word")]
+        called = [str(each["called"].get(kind, "")) for kind in ("exact", "near", "by encoder", "one word")]
         lines.append(f"| {data} | {each['searched']} | {each['items']} | {' | '.join(called)} |")
-    lines += ["", record["by_eye"], "", "## Planted copies", ""]
+    lines += ["", record["by_eye"], "", "## The quick form", ""]
+    lines += ["Near copies that it calls, of the images that it compares.", ""]
+    lines += ["| data | published split | halves of the training classes |", "|---|---|---|"]
+    for data, each in record["data"].items():
+        if "quick" in each:
+            first, *others = [f"{near} of {compared}" for near, compared in each["quick"]]
+            lines.append(f"| {data} | {first} | {', '.join(others)} |")
+    lines += ["", "## Planted copies", ""]
     lines += ["| data | change | found | with the original | of |", "|---|---|---|---|---|"]
     for data, each in record["data"].items():
         for kind, (found, right, planted) in each["planted"].items():
@@ -228,9 +264,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, help="folder for pictures of what is called near")
     parser.add_argument("--by-eye", default="", help="what the pictures show, for the report")
+    parser.add_argument("--weights", type=Path, help="of EfficientNet-Lite0, to search by its features, too")
     options = parser.parse_args()
     start = time.perf_counter()
-    data = {name: of_images(name, options.pictures) for name in ("cub", "cifar10", "mnist", "fashion-mnist")}
+    data = {
+        name: of_images(name, options.pictures, options.weights)
+        for name in ("cub", "cifar10", "mnist", "fashion-mnist")
+    }
     data |= {name: of_texts(name) for name in ("clinc150", "banking77")}
     record = {
         "date": str(datetime.now(UTC).date()),

@@ -87,6 +87,17 @@ def test_planted_copies_are_called_and_hardly_anything_else(labelled: bool) -> N
     assert result.distances[:50].max() < min(limit for limit in result.limits if limit)
 
 
+def test_a_new_class_beside_a_known_one_holds_no_copies_of_it() -> None:
+    others = np.arange(1500) % 3
+    known = points(0, 1500, 12) + 100 * torch.eye(12)[others]
+    new = points(1, 300, 12) + 100 * torch.eye(12)[0]
+    new[:20] = known[:20] + 0.02 * points(2, 20, 12)
+    result = find_near_copies(lambda rows: [(new if rows is None else known[rows], known)], np.full(300, 3), others)
+    assert result.limits[1] > 50
+    assert result.copy[:20].all()
+    assert result.copy[20:].sum() <= 3
+
+
 def test_too_few_items_call_nothing() -> None:
     known = points(0, 60, 3)
     result = find_near_copies(lambda rows: [(known if rows is None else known[rows], known)], *[np.full(60, -1)] * 2)

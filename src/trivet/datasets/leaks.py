@@ -124,8 +124,14 @@ def find_leaks(
     for each in _near_searches(items, searched, content, left, crops=crops, quick=quick) if len(left) else ():
         near = find_near_copies(each.views, numbers[0][each.rows], numbers[1][each.others])
         called = near.copy & (original[each.rows] < 0)
-        if not quick or more_than_chance(int(called.sum()), len(each.rows)):
+        number, enough = int(called.sum()), more_than_chance(int(called.sum()), len(each.rows))
+        if enough or not quick:
             kinds[each.rows[called]], original[each.rows[called]] = each.kind, each.others[near.original[called]]
+        if number and not enough and not quick:
+            notes.append(
+                f"{items.name}: so few near each other ({each.kind}: {number:,} of {len(each.rows):,}) may come by "
+                "chance; judge for yourself whether they are copies."
+            )
         if each.kind == "near":
             compared, others = len(each.rows), len(each.others)
         if not any(near.limits):

@@ -56,7 +56,9 @@ def find_near_copies(
     the nearest other of the same class, and to the nearest of another class, at which none equals them. Between their
     5 % and 50 % quantiles log D grows with the logarithm of the rank by a line, which is carried on to 1 in 1,000: an
     item is a near copy of one of another class if it is nearer to it than the limit of other classes, and of one of its
-    class if it is nearer than both limits. Without 100 such distances there is no limit, and nothing is called near.
+    class if it is nearer than both limits. One of a class that no searched item has must be nearer than both, too: how
+    far that class is from the others is not known. Without 100 such distances there is no limit, and nothing is called
+    near.
 
     Args:
         views: gives, for row numbers of the searched set or for None, the Q items, pairs of rows `(Q, d)` and `(M, d)`
@@ -79,7 +81,9 @@ def find_near_copies(
         none = np.full(len(classes), -1)
         return NearCopies(none >= 0, none, np.full(len(classes), np.inf), limits)
     distances, rows = nearest_by_class(views(None), classes, searched_classes, most=limits[OTHER])
-    allowed = np.array([min(limits), limits[OTHER]])[:, None]
+    least = min(limit for limit in limits if limit)
+    unknown = (classes >= 0) & ~np.isin(classes, searched_classes)
+    allowed = np.stack([np.full(len(classes), min(limits)), np.where(unknown, least, limits[OTHER])])
     close = (distances <= allowed) & (allowed > 0)
     best = np.where(close.any(axis=0), np.where(close, distances, np.inf).argmin(axis=0), distances.argmin(axis=0))
     items = np.arange(len(classes))
