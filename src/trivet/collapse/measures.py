@@ -6,7 +6,7 @@ One file, because all of them share the points, the sample and the references of
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -247,6 +247,7 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(shape)
+    occupied, occupied_widely = _occupied(shape, (SPOT, WIDE_SPOT), seed)
     queries = _sample(len(raw), seed)
     levels: dict[str, Labels] = {level: relation, **inner}
     graded = type(relation).relevance is not Relation.relevance
@@ -294,8 +295,8 @@ def measure(
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
-        occupied=occupied_spots(shape, seed=seed),
-        occupied_widely=occupied_spots(shape, within=WIDE_SPOT, seed=seed),
+        occupied=occupied,
+        occupied_widely=occupied_widely,
         recall=recall,
         chance=chance,
         chance_high=_chance_high(points, relation, queries, recall, chance, seed),
@@ -306,7 +307,7 @@ def measure(
         copies=float(equal[equal > 1].sum() / len(raw)),
         hubness=around.skewness,
         unfound=around.unfound,
-        **({} if known is None else _against(known, points, shape, sides)),
+        **({} if known is None else _against(known, points, shape, lengths.mean, sides)),
         **({} if known is None else _hubs_against(points[order], known[order], order)),
         reference_rounding_loss=None
         if known is None
@@ -396,12 +397,14 @@ def _of_relation(
     }
 
 
-def _against(known: Tensor, points: Tensor, shape: Tensor, sides: list[Integers]) -> dict[str, Any]:
+def _against(
+    known: Tensor, points: Tensor, shape: Tensor, mean_distance: float, sides: list[Integers]
+) -> dict[str, Any]:
     """The shape of an embedding beside that of a reference, by the names of the fields of `Measures`."""
     shape_before = about_sides(known, sides)
     before, spread_before = extent(shape_before).mean, relative_spread(known, shape_before)
     return {
-        "reference_shrinkage": extent(shape).mean / before if before and _comparable(points, known) else None,
+        "reference_shrinkage": mean_distance / before if before and _comparable(points, known) else None,
         "reference_spread": relative_spread(points, shape) / spread_before if spread_before else None,
     }
 
@@ -495,13 +498,18 @@ def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) ->
         within: the share, 2 % by default.
         seed: of the rows that are drawn.
     """
-    points = as_rows(embeddings).cpu()
+    return _occupied(as_rows(embeddings).cpu(), (within,), seed)[0]
+
+
+def _occupied(points: Tensor, widths: Sequence[float], seed: int) -> list[float]:
+    """The same for several shares of the mean distance."""
     count = len(points)
     if count > PAIRED:
         points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
     distances = pair_distances(points)
-    near = float((distances <= within * distances.mean()).double().mean())
-    return min(float(count), 1 / near) if near else float(count)
+    mean = distances.mean()
+    shares = [float((distances <= width * mean).double().mean()) for width in widths]
+    return [min(float(count), 1 / near) if near else float(count) for near in shares]
 
 
 def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
