@@ -65,6 +65,13 @@ def found(wrong: re.Pattern[str] | set[str]) -> list[str]:
     ]
 
 
+@cache
+def functions(file: str) -> set[str]:
+    """The names of the functions of a file of tests."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
 def test_every_promise_names_tests_that_exist() -> None:
     promised = POLICY[POLICY.index("## What is promised") : POLICY.index("## What is not")]
     parts = re.split(r"^\*\*", promised, flags=re.MULTILINE)[1:]
@@ -74,9 +81,7 @@ def test_every_promise_names_tests_that_exist() -> None:
         assert tests, part
         assert len(tests) == part.count("::"), part
         for file, name in tests:
-            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-            names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-            assert name in names, f"{file} has no {name}"
+            assert name in functions(file), f"{file} has no {name}"
 
 
 def test_the_policy_is_linked_and_packed() -> None:
