@@ -201,3 +201,14 @@ def test_images_that_cannot_be_read_are_no_copies(tmp_path: Path) -> None:
         "seen: at least 5 of 26 items are copies of training items: 5 near of 25 that were compared with 239 of 240"
     )
     assert "'copy0.jpg' (training item 0.png), " in warning
+
+
+def test_vectors_that_are_not_finite_are_no_near_copies() -> None:
+    new, known = planted(300, 500)
+    new[40], known[50] = np.nan, np.inf
+    leaks = find_leaks(of_vectors("test", new), of_vectors("train", known), "vectors")
+    assert (leaks.compared, leaks.searched) == (489, 899)
+    assert leaks.kinds[[39, 40, 41, 50]].tolist() == ["near", "", "near", ""]
+    new[40] = 1
+    nothing = find_leaks(of_vectors("test", new), of_vectors("train", known * np.nan), "vectors")
+    assert not nothing.copies.any()

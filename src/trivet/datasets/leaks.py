@@ -122,6 +122,10 @@ def find_leaks(
         equal = _equal(words, numbers)[left]
         kinds[left[equal >= 0]], original[left] = "near", equal
     for each in _near_searches(items, searched, content, left, crops=crops, quick=quick) if len(left) else ():
+        if each.kind == "near":
+            compared, others = len(each.rows), len(each.others)
+        if not len(each.rows) or not len(each.others):  # none can be read
+            continue
         near = find_near_copies(each.views, numbers[0][each.rows], numbers[1][each.others])
         called = near.copy & (original[each.rows] < 0)
         number, enough = int(called.sum()), more_than_chance(int(called.sum()), len(each.rows))
@@ -132,8 +136,6 @@ def find_leaks(
                 f"{items.name}: so few near each other ({each.kind}: {number:,} of {len(each.rows):,}) may come by "
                 "chance; judge for yourself whether they are copies."
             )
-        if each.kind == "near":
-            compared, others = len(each.rows), len(each.others)
         if not any(near.limits):
             notes.append(
                 f"{searched.name} has too few items to tell how near items come by chance: near copies are not judged."
@@ -245,9 +247,12 @@ class ItemRows(NamedTuple):
 
 
 def _read(items: Dataset, rows: Integers, content: Content, *, pixels: bool = False) -> ItemRows:
-    """Rows by which the items at some positions are compared, without images that cannot be read."""
+    """Rows by which the items at some positions are compared, without images that cannot be read and NaN."""
     none = torch.empty(0, DECODED, DECODED)
     if content == "vectors":
+        if isinstance(items.inputs, VectorInputs):
+            stored, numbers = items.inputs.vectors, items.inputs.rows[rows].tolist()
+            rows = rows[np.array([np.isfinite(stored[number]).all() for number in numbers], bool)]
         vectors = vector_rows(items.inputs, rows)
         return ItemRows(rows, vectors if vectors.shape[1] == 1 else unit_rows(vectors), none)
     readable, signatures, images = [], [], [none]
