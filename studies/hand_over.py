@@ -42,7 +42,7 @@ from trivet.knn.index import Index
 from trivet.models import encoder_vectors
 
 RESULTS = Path(__file__).parent / "results"
-QUERIES, NEAREST, SEED = 300, 10, 5
+QUERIES, NEAREST, SEED, TEXTS, GARMENTS = 300, 10, 5, 5000, 2000
 FORMS = ("parquet", "projector", "pgvector", "qdrant")
 Found = list[list[str]]
 
@@ -130,6 +130,7 @@ def postgres(task: Task) -> dict[str, tuple[str, Found, float]]:
                 subprocess.run([*run, "index.sql"], cwd=folder, env=environment, check=True)
                 operator = "<=>" if task.distance == "cosine" else "<->"
                 indexed = f'SELECT id FROM "{task.name}" ORDER BY embedding {operator} %s::vector LIMIT {NEAREST + 1}'
+                server.execute("SET enable_seqscan = off")  # so few rows may be compared one by one all the same
                 for effort in (40, 128):
                     server.execute(f"SET hnsw.ef_search = {effort}")
                     search(f"PostgreSQL, index.sql, ef_search {effort}", indexed, True)
@@ -289,15 +290,18 @@ PROGRAMS: tuple[Callable[[Task], dict[str, tuple[str, Found, float]]], ...] = (
 )
 
 
-def sets(encoder: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def sets(encoder: str, cache: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Name, distance and arrays of each set of embeddings."""
-    train = texts("banking77")
+    train = texts("banking77")[::2][:TEXTS]
     words, labels = [text for text, _ in train], [label for _, label in train]
-    vectors = np.asarray(encoder_vectors(words, encoder), np.float32)
+    if not cache.is_file():
+        np.save(cache, np.asarray(encoder_vectors(words, encoder), np.float32))
+    vectors = np.load(cache)
+    assert len(vectors) == len(words), f"{cache} holds the vectors of other texts: remove it"
     yield "banking77", "cosine", {"embeddings": vectors, "text": words, "intent": labels}
     cone = np.ones(vectors.shape[1]) / np.sqrt(vectors.shape[1])
     yield "cone", "cosine", {"embeddings": (cone + 3e-3 * vectors).astype(np.float32), "intent": labels}
-    pixels, names = idx("fashion-mnist", "t10k")
+    pixels, names = (values[:GARMENTS] for values in idx("fashion-mnist", "t10k"))
     yield "garments", "euclidean", {"embeddings": pixels.reshape(len(pixels), -1).astype(np.float32), "kind": names}
 
 
@@ -311,9 +315,12 @@ def measured(task: Task, index: Index, found: Found) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoder", required=True, help="folder of the sentence encoder, all-MiniLM-L6-v2 here")
+    parser.add_argument(
+        "--vectors", type=Path, default=Path("banking77.npy"), help="file that keeps those of the texts"
+    )
     options = parser.parse_args()
     start, results, programs, missing = time.perf_counter(), [], dict[str, str](), dict[str, str]()
-    for name, distance, arrays in sets(options.encoder):
+    for name, distance, arrays in sets(options.encoder, options.vectors):
         with tempfile.TemporaryDirectory() as path:
             folder, count = Path(path), len(arrays["embeddings"])
             folder.chmod(0o755)

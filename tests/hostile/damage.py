@@ -102,7 +102,11 @@ KINDS = {
     "npy": Kind("e.npy", (EVALUATE.format("e.npy"), "search found e.npy")),
     "csv beside an npy": Kind("e.csv", (EVALUATE.format("e.npy"), "index e.npy -o new")),
     "parquet of lists": Kind(
-        "e.parquet", (EVALUATE.format("e.parquet"), "diagnose e.parquet", "index e.parquet -o new")
+        "e.parquet",
+        (
+            *(EVALUATE.format("e.parquet"), "diagnose e.parquet", "index e.parquet -o new"),
+            "export e.parquet --to qdrant -o new",
+        ),
     ),
     "parquet of columns": Kind("wide.parquet", (EVALUATE.format("wide.parquet"), "search found wide.parquet")),
     "texts": Kind("texts.csv", ("audit texts.csv", "audit texts.csv --apply d.csv -o new.csv")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.commands.conftest import Call
+from tests.made_runs import make_run
 
 from trivet.commands.export.embeddings import export_embeddings
 from trivet.commands.export.item_table import exact_index, float32_recall, read_items
@@ -391,3 +393,26 @@ def test_zeros_have_no_direction(tmp_path: Path, run_command: Call) -> None:
         "export", tmp_path / "v.npz", "--to", "pgvector", "-o", tmp_path / "other", "--distance", "euclidean"
     )
     assert (code, "of zeros" in out) == (0, False)
+
+
+def test_a_run_is_exported_by_its_distance_and_split(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", settings='[evaluation]\ndistance = "euclidean"')
+    folder = export(run, "pgvector", tmp_path / "out")
+    assert "vector_l2_ops" in (folder / "index.sql").read_text()
+    assert [row[:2] for row in copied(folder / "items.tsv")][:2] == [["digits/0000", "d0"], ["digits/0001", "d0"]]
+    with pytest.raises(ValueError, match="no embeddings of the split 'other'"):
+        export(run, "pgvector", tmp_path / "other", split="other")
+
+
+@pytest.mark.parametrize(("ids", "column"), [(["a.jpg", "b/c.png"], "id"), (["a", "b"], "photo"), (["a", "b"], "id")])
+def test_fiftyone_opens_the_column_of_paths(tmp_path: Path, ids: list[str], column: str) -> None:
+    columns = {"photo": np.array(["x/1.jpg", "x/2.jpg"])} if column == "photo" else {}
+    np.savez(tmp_path / "v.npz", embeddings=np.eye(2, dtype=np.float32), id=np.array(ids), **columns)
+    card = (export(tmp_path / "v.npz", "parquet", tmp_path / "out") / "README.md").read_text()
+    assert f"filepath=row[{column!r}]," in card
+    assert "--text" not in card
+    for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
+        compile(block, "card", "exec")
+    assert "np.linalg.norm(embeddings, axis=1" in card  # by cosine alone
+    other = export(tmp_path / "v.npz", "parquet", tmp_path / "other", distance="euclidean") / "README.md"
+    assert "np.linalg.norm" not in other.read_text()

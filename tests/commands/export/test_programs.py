@@ -97,7 +97,7 @@ def test_lancedb_finds_the_same(source: Path, tmp_path: Path, distance: str) -> 
     table = pq.read_table(folder / "items.parquet")
     items = lancedb.connect(tmp_path / "lance").create_table("made", table)
     metric = {"cosine": "cosine", "euclidean": "l2"}[distance]
-    assert f'distance_type("{metric}")' in (folder / "README.md").read_text()
+    assert f"distance_type({metric!r})" in (folder / "README.md").read_text()
     for id, vector, near in zip(
         IDS, table.column("embedding").to_pylist(), searched(source, tmp_path / "index", distance), strict=True
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from trivet.commands.export.card import escaped
@@ -40,11 +39,13 @@ dataset.add_samples(
     )
     for row in rows
 )
-embeddings = np.stack(table.column("embedding").to_numpy())
+embeddings = np.stack(table.column("embedding").to_numpy()){unit}
 points = np.stack([table.column(axis).to_numpy() for axis in ("map_x", "map_y")], axis=1)
 fob.compute_visualization(dataset, points=points, embeddings=embeddings, brain_key="map")
-fob.compute_similarity(dataset, embeddings=embeddings, metric={metric}, brain_key="similarity")
+fob.compute_similarity(dataset, embeddings=embeddings, metric="euclidean", brain_key="similarity")
 dataset.persistent = True"""
+UNIT = """  # unit rows, as FiftyOne centres vectors before it takes cosines
+embeddings /= np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-30)"""
 QDRANT = """put() {{
     curl --fail -X PUT "$QDRANT_URL/collections/$1" -H "Content-Type: application/json" --data-binary "@$2"
 }}
@@ -97,15 +98,15 @@ def item_card(made: ExportedEmbeddings, items: ItemTable, name: str) -> str:
 def _viewers(made: ExportedEmbeddings, items: ItemTable, name: str) -> list[str]:
     text = f" --text {TEXT}" if TEXT in made.columns else ""
     values = {
-        "name": json.dumps(name),
-        "path": json.dumps(_path_column(items)),
-        "metric": json.dumps(METRICS[made.distance]),
+        "name": repr(name),
+        "path": repr(_path_column(items)),
+        "metric": repr(METRICS[made.distance]),
     }
     return [
         f"## Embedding Atlas\n\nAfter `pip install embedding-atlas`:\n\n```sh\n{ATLAS.format(text=text)}\n```",
         f"## LanceDB\n\nAfter `pip install lancedb`:\n\n```python\n{LANCE.format_map(values)}\n```",
         "## FiftyOne\n\nAfter `pip install fiftyone`:\n\n```python\n"
-        + FIFTYONE.format_map(values | {"metric": json.dumps(made.distance)})
+        + FIFTYONE.format_map(values | {"unit": UNIT if made.distance == "cosine" else ""})
         + "\n```",
     ]
 
