@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.metrics.test_positive_ranks import GRID, NAMES, WAYS, definition, force
 
 from trivet import Classes, Grades, Pairs, Relation, Tags
-from trivet.knn.approximate import retrieve_approximately
+from trivet.knn.retrieval_by_index import retrieve_by_index
 from trivet.metrics import Retrieval, relation_levels, retrieve, retrieve_both_ways, retrieve_by_tag, sampling_variance
 from trivet.metrics.intervals import Over
 from trivet.metrics.sampling_variance import losses_of
@@ -244,7 +244,7 @@ def test_errors_say_what_must_hold() -> None:
     with pytest.raises(ValueError, match=r"must follow one rule"):
         retrieve(rows, tags, gallery=rows, gallery_labels=Tags([["c"]] * 3))
     with pytest.raises(ValueError, match=r"^ndcg@2 by a relation needs the relevance of every positive"):
-        retrieve_approximately(rows, {"tags": tags}, kind="hnsw", measures=("recall@1", "ndcg@2"))
+        retrieve_by_index(rows, {"tags": tags}, kind="hnsw", measures=("recall@1", "ndcg@2"))
     with pytest.raises(ValueError, match=r"relevance of a positive must be finite and above 0.*got 0"):
         retrieve(rows, Odd(), measures=("ndcg",))
     assert retrieve(rows, Odd(), measures=("map",)).mean() == {"map": 1}

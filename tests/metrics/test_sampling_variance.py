@@ -163,7 +163,7 @@ def test_many_items_are_judged_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
     for key, variance in whole.items():
         far = 1.3 if key[0] == "queries" else 2.1  # of seven of the 20 classes
         assert 1 / far < some[key].values[0] / variance.values[0] < far
-    chosen = module._chosen(np.repeat(np.arange(1000), 5), np.zeros(5000, bool))
+    chosen = module.chosen_units(np.repeat(np.arange(1000), 5), np.zeros(5000, bool))
     assert 150 <= len(chosen) == len(set(chosen.tolist())) < 160
     assert set(np.bincount(chosen // 5)) == {0, 5}  # whole classes
 

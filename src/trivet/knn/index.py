@@ -19,7 +19,9 @@ from trivet.io.atomic_files import atomic_file
 from trivet.knn import codes
 from trivet.knn.index_checks import check_stored
 from trivet.knn.kinds import IndexKind, Kind
+from trivet.knn.whitening import read_whitening, whitened, write_whitening
 from trivet.metrics.points import Metric, Points, spans
+from trivet.models.linear_map import LinearMap
 from trivet.runtime.arguments import check_count, check_name
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import load
@@ -91,6 +93,7 @@ class IndexFile(IndexInfo):
     scale: float
     centre: list[float]
     removed: list[int]
+    whitened: bool
     about: dict[str, Any]
 
 
@@ -108,6 +111,8 @@ class Index:
         about: whatever its maker wants to keep beside it, JSON values.
         removed: sorted numbers of rows that no search finds any more.
         stored: of an index of codes, the rows `(n, width)` of row numbers `(n,)`, as an exact index would hold them.
+        whitening: the map, from d dimensions to d, that embeddings and queries go through first; for cosine, their
+            directions.
     """
 
     info: IndexInfo
@@ -117,6 +122,7 @@ class Index:
     about: Mapping[str, Any] = field(default_factory=dict)
     removed: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     stored: Callable[[Integers], npt.NDArray[np.float32]] | None = None
+    whitening: LinearMap | None = None
 
     def __len__(self) -> int:
         return self.info.items
@@ -133,6 +139,13 @@ class Index:
             ValueError: if the queries do not fit the index or a row of them is not finite, or `k` or `leave_out` is out
                 of range.
         """
+        inside, without = self.checked(queries, leave_out)
+        return self._measured(*self.nearest(inside, k, without))
+
+    def checked(
+        self, queries: Array, leave_out: Sequence[int] | npt.NDArray[Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], Integers]:
+        """Queries `(Q, d)` as rows of the index would be, and the row `(Q,)` that each must not find, -1 for none."""
         inside = self._queries(queries)
         without = np.full(len(inside), -1) if leave_out is None else np.asarray(leave_out)
         if without.shape != (len(inside),) or not np.isin(without, np.arange(-1, len(self))).all():
@@ -140,7 +153,7 @@ class Index:
                 f"leave_out must hold a row number below {len(self)}, or -1, for each of the {len(inside)} queries: "
                 f"got {without.tolist()[:8]}."
             )
-        return self._measured(*self._nearest(inside, k, without))
+        return inside, without
 
     def search_rows(self, rows: Sequence[int] | npt.NDArray[Any], k: int) -> Nearest:
         """The k nearest *other* rows of rows of the index, each left out of its own result by row number.
@@ -151,7 +164,7 @@ class Index:
         queries = np.asarray(rows, dtype=np.int64)
         if queries.ndim != 1 or (queries.size and not (queries.min() >= 0 and queries.max() < len(self))):
             raise ValueError(f"rows must be a list of row numbers from 0 to {len(self) - 1}: got {queries.tolist()}.")
-        return self._measured(*self._nearest(self.rows(queries), k, queries))
+        return self._measured(*self.nearest(self.rows(queries), k, queries))
 
     def distances(self, queries: Array, rows: Integers) -> Floats:
         """Distances `(Q, n)` from each query to rows `(Q, n)` of the index, as a search gives them; infinity for -1.
@@ -159,11 +172,11 @@ class Index:
         Raises:
             ValueError: if the queries cannot be searched for.
         """
-        return self._measured(rows, self._squared(self._queries(queries), rows)).distances
+        return self._measured(rows, self.squared(self._queries(queries), rows)).distances
 
     def distances_of_rows(self, numbers: Integers, rows: Integers) -> Floats:
         """Distances `(Q, n)` from rows `(Q,)` of the index to rows `(Q, n)` of it, as a search gives them."""
-        return self._measured(rows, self._squared(self.rows(numbers), rows)).distances
+        return self._measured(rows, self.squared(self.rows(numbers), rows)).distances
 
     @property
     def bytes_per_item(self) -> int:
@@ -243,7 +256,7 @@ class Index:
                 f"{name} must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
                 "them with the model that made the indexed embeddings."
             )
-        return self._inside(points.rows(slice(None)), name=name)
+        return self._inside(whitened(points, self.whitening).rows(slice(None)), name=name)
 
     def _inside(self, points: torch.Tensor, *, name: str = "queries") -> npt.NDArray[np.float32]:
         """Points `(n, width)` as they are in the index."""
@@ -255,8 +268,13 @@ class Index:
             )
         return np.ascontiguousarray(inside, dtype=np.float32)
 
-    def _nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
-        """Rows and squared distances within the index, `(Q, k)` each; where there is none, -1 and infinity."""
+    def nearest(self, queries: npt.NDArray[np.float32], k: int, without: npt.NDArray[Any]) -> tuple[Integers, Floats]:
+        """Row numbers and squared distances `(Q, k)` of the rows nearest to some; where there is none, -1 and infinity.
+
+        Args:
+            queries: `(Q, width)`, as rows of the index.
+            without: `(Q,)` the row that each must not find, -1 for none.
+        """
         k = min(check_count(k, name="k"), len(self) - bool((without >= 0).all()))
         indices, squared = np.full((len(queries), k), -1), np.full((len(queries), k), np.inf)
         if not k:  # the only row is left out
@@ -265,7 +283,7 @@ class Index:
             block = slice(start, start + QUERIES)
             rows = self._candidates(queries[block], k)
             rows[rows == without[block, None]] = -1
-            far = self._squared(queries[block], rows)
+            far = self.squared(queries[block], rows)
             order = np.lexsort((rows, far))[:, :k]
             indices[block] = np.take_along_axis(rows, order, axis=1)
             squared[block] = np.take_along_axis(far, order, axis=1)
@@ -299,7 +317,7 @@ class Index:
             return Nearest(indices, squared * (self.scale**2 / 2))
         return Nearest(indices, np.sqrt(squared) * self.scale)
 
-    def _squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
+    def squared(self, queries: npt.NDArray[np.float32], nearest: Integers) -> Floats:
         """Squared distances within the index, `(Q, n)` float64, to the rows `found (Q, n)`; infinity for row -1."""
         squared = np.full(nearest.shape, np.inf)
         pairs = np.argwhere(nearest >= 0)
@@ -310,7 +328,9 @@ class Index:
         return squared
 
     def save(self, folder: Path) -> None:
-        """Write `index.faiss`, `index.json` and, of an index of codes, `vectors.npy`, each whole or not at all.
+        """Write `index.faiss`, `index.json`, of an index of codes `vectors.npy`, and of a whitened one `whitening.npy`.
+
+        Each is whole or not there.
 
         Raises:
             OSError: if they cannot be written.
@@ -324,7 +344,9 @@ class Index:
                     self.stored(np.arange(start, stop)).astype("<f4", copy=False).tofile(sink)
                     report(f"writing {ROWS}", stop, len(self))
         description = {"format": 1, **self.info.as_json(), "scale": self.scale, "centre": self.centre.tolist()}
-        description["removed"] = self.removed.tolist()
+        description |= {"removed": self.removed.tolist(), "whitened": self.whitening is not None}
+        if self.whitening is not None:
+            write_whitening(folder, self.whitening)
         with atomic_file(folder / VECTORS) as vectors, atomic_file(folder / DESCRIPTION) as text:
             try:
                 (faiss.write_index_binary if self.info.kind == "binary" else faiss.write_index)(
@@ -377,7 +399,8 @@ class Index:
             raise ValueError(
                 f"{folder / VECTORS} must hold the vectors that {DESCRIPTION} describes: {reason}; index them again."
             ) from None
-        return cls(info, centre, file.scale, inner, file.about, removed, stored)
+        whitening = read_whitening(folder, info.dimension) if file.whitened else None
+        return cls(info, centre, file.scale, inner, file.about, removed, stored, whitening)
 
 
 def build_index(
@@ -388,6 +411,7 @@ def build_index(
     recall: float | None = None,
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
+    whitening: LinearMap | None = None,
 ) -> Index:
     """Index embeddings, with parameters chosen by their number, and measure what an approximate kind misses.
 
@@ -411,6 +435,7 @@ def build_index(
         seed: 0 .. 2^31 - 1. The same seed gives the same exact or ivf index; the links of hnsw also depend on how its
             threads take turns.
         about: kept with the index, JSON values.
+        whitening: a map from d dimensions to d, see `Index`.
 
     Raises:
         ValueError: if a row is not finite, there is none, or an option is not known or out of range; or if ivf-pq has
@@ -435,6 +460,7 @@ def build_index(
     by_number: Kind = "exact" if len(points) <= EXACT_ROWS else "hnsw" if len(points) <= HNSW_ROWS else "ivf"
     chosen: Kind = by_number if kind == "auto" else kind
     codes.check_rows(chosen, len(points))
+    points = whitened(points, whitening)
     centre, scale = _centre(points)
     info = IndexInfo(
         distance=distance,
@@ -450,7 +476,8 @@ def build_index(
         tried=[],
     )
     inner, parameters = _fill(Index(info, centre, scale, None), points)
-    index = Index(info.model_copy(update={"parameters": parameters}), centre, scale, inner, about or {})
+    info = info.model_copy(update={"parameters": parameters})
+    index = Index(info, centre, scale, inner, about or {}, whitening=whitening)
     if chosen in codes.KINDS:
         index = replace(index, stored=lambda rows: index._inside(points.rows(torch.from_numpy(rows))))
     if chosen != "exact" and info.recall_at:
@@ -545,7 +572,7 @@ def _tune(index: Index, points: Points, wanted: float) -> IndexInfo:
     while True:
         effort = {name: info.parameters[name] for name in limits}
         with work(f"measuring recall at {', '.join(f'{name} {value}' for name, value in effort.items())}"):
-            _, squared = replace(index, info=info)._nearest(index.rows(sample), info.recall_at, sample)
+            _, squared = replace(index, info=info).nearest(index.rows(sample), info.recall_at, sample)
         recall = float((squared <= reach[:, None]).mean())
         tried = [*info.tried, {**effort, "recall": recall}]
         info = info.model_copy(update={"recall": recall, "recall_queries": len(sample), "tried": tried})
@@ -565,7 +592,7 @@ def _reach(index: Index, points: Points, sample: Integers) -> Floats:
         rows = index._inside(points.rows(slice(start, stop)))
         _, nearest = faiss.knn(queries, rows, min(index.info.recall_at + 1 + SPARE, len(rows)))
         nearest = np.where(nearest + start == sample[:, None], -1, nearest + start)
-        best = np.sort(np.concatenate([best, index._squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
+        best = np.sort(np.concatenate([best, index.squared(queries, nearest)], axis=1), axis=1)[:, : best.shape[1]]
         report("exact neighbours of a sample", stop, len(points))
     return best[:, -1]
 

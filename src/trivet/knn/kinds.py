@@ -9,3 +9,6 @@ Coded = Literal["int8", "binary", "ivf-pq"]
 Approximate = Literal["hnsw", "ivf", Coded]
 Kind = Literal["exact", Approximate]
 IndexKind = Literal["auto", Kind]
+Reranking = Literal["expansion", "reciprocal"]
+Postprocessing = Literal["whitening", Reranking]
+POSTPROCESSINGS: tuple[Postprocessing, ...] = ("whitening", "expansion", "reciprocal")

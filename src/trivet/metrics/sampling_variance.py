@@ -248,7 +248,7 @@ def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     unit = rows_of.copy()
     unit[lone] = count + np.arange(len(lone))
     classes = np.concatenate([level.gallery.numpy(), level.queries.numpy()[lone]])
-    chosen = _chosen(classes, np.arange(len(classes)) >= count)
+    chosen = chosen_units(classes, np.arange(len(classes)) >= count)
     position = np.full(len(classes), -1)
     position[chosen] = np.arange(len(chosen))
     queries = np.flatnonzero(position[unit] >= 0)
@@ -285,8 +285,13 @@ def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     )  # fmt: skip
 
 
-def _chosen(classes: Integers, lone: Booleans) -> Integers:
-    """Numbers of all units, or of about `LIMIT`, in random order: of each class of some, all or `FEWEST` and more."""
+def chosen_units(classes: Integers, lone: Booleans) -> Integers:
+    """Numbers of all units, or of about `LIMIT`, in random order: of each class of some, all or `FEWEST` and more.
+
+    Args:
+        classes: `(U,)` of units, which are items, or queries that are no items.
+        lone: `(U,)` which are such queries.
+    """
     generator = np.random.default_rng(0)
     order = generator.permutation(len(classes))
     if len(classes) <= LIMIT:

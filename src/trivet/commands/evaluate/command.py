@@ -46,6 +46,10 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
         )
     request.check(paths)
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
+    if request.quantize is not None:
+        refuse(context, "--quantize compares forms, each ranked as it is", "postprocess")
+    elif request.postprocess is not None:
+        refuse(context, "--postprocess compares with every row", "approximate")
     if request.quantize is None:
         refuse(context, "only --quantize gives codes, whose finds are ranked anew", "rescore")
     else:
@@ -98,7 +102,7 @@ def print_evaluation(records: list[EvaluationRecord], differences: Differences, 
     for record in records:
         for warning in record.warnings:
             print_text(f"Warning: {record.embeddings}: {warning}", bold=True)
-    for line in _stored(records, differences):
+    for line in _answers(records, differences):
         print_text(line, bold=True)
     for level in dict.fromkeys(level for record in records for level in record.evaluation):
         for record in records:
@@ -113,15 +117,17 @@ def print_evaluation(records: list[EvaluationRecord], differences: Differences, 
         echo(f"Report: {report}")
 
 
-def _stored(records: Sequence[EvaluationRecord], differences: Differences) -> list[str]:
-    """Sentence for each level on the form in which embeddings may be stored, where forms are compared."""
-    if not records[0].form:
+def _answers(records: Sequence[EvaluationRecord], differences: Differences) -> list[str]:
+    """Sentence for each level on the forms, or the post-processing, that are compared."""
+    if not records[0].form and not records[0].postprocessing:
         return []
-    from trivet.commands.evaluate.embedding_sizes import stored_sizes  # here: it loads what trains
-    from trivet.commands.train.outcome import size_line
+    from trivet.commands.evaluate.answers import answers  # here: it loads what trains
 
-    lines = {level: size_line(stored_sizes(records, differences[level], level)) for level in differences}
-    return [f"{level}: {line}".replace("\u00a0", " ") for level, line in lines.items() if line]
+    return [
+        f"{level}: {line}".replace("\u00a0", " ")
+        for level, rows in differences.items()
+        for line in answers(records, rows, level)
+    ]
 
 
 def _print_measures(record: EvaluationRecord, level: str) -> None:

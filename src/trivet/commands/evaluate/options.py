@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import typer
 
@@ -18,7 +19,9 @@ from trivet.commands.shared_options import (
     TrustCode,
     exists,
 )
-from trivet.knn.kinds import Approximate, Stored
+from trivet.knn.kinds import POSTPROCESSINGS, Approximate, Postprocessing, Stored
+
+Name = TypeVar("Name", bound=str)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,13 @@ class EvaluateOptions(ItemOptions):
         bool,
         typer.Option("--rescore", help="With --quantize, also where the embeddings themselves rank what codes find."),
     ] = False
+    postprocess: Annotated[
+        str | None,
+        typer.Option(
+            help="Also evaluate, and compare, what looks again at the embeddings or at what they find: whitening, "
+            "expansion (of queries), reciprocal (re-ranking by reciprocal neighbours), with commas."
+        ),
+    ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds and samples.")] = 0
     report: Report = None
     per_class: Annotated[Path | None, typer.Option(help="Write the measures of each class to this csv file.")] = None
@@ -121,8 +131,17 @@ class EvaluateOptions(ItemOptions):
     @property
     def forms(self) -> list[Stored]:
         """The numbers and codes that the embeddings are to be stored in."""
-        known = get_args(Stored)
-        names = dict.fromkeys(text.strip() for text in (self.quantize or "").split(",") if text.strip())
-        if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"--quantize must name {', '.join(known)}, with commas: got {unknown[0]}.")
-        return [name for name in known if name in names]
+        return _named("--quantize", self.quantize, get_args(Stored))
+
+    @property
+    def postprocessings(self) -> list[Postprocessing]:
+        """What is done to embeddings, or to what they find."""
+        return _named("--postprocess", self.postprocess, POSTPROCESSINGS)
+
+
+def _named(option: str, text: str | None, known: Sequence[Name]) -> list[Name]:
+    """The names in a list with commas, in the order of those that are known."""
+    names = dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip())
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{option} must name {', '.join(known)}, with commas: got {unknown[0]}.")
+    return [name for name in known if name in names]

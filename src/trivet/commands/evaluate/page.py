@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trivet.commands.evaluate.embedding_sizes import stored_sizes
+from trivet.commands.evaluate.answers import answers
 from trivet.commands.evaluate.plots import (
     PlotFigure,
     class_dots,
@@ -26,7 +26,6 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     Shares,
 )
-from trivet.commands.train.outcome import size_line
 from trivet.reports.items import is_number
 from trivet.reports.measures import (
     CLUSTERING,
@@ -113,15 +112,11 @@ class LevelView:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on the form to store, on leading measures against chance, and on one embedding against another."""
+        """Sentences on other forms of embeddings, on leading measures against chance, and on one against another."""
         rows = {name: [row for _, row in pairs] for name, pairs in self.differences.items()}
-        sizes = size_line(stored_sizes([shares.result for shares in self.shares], rows, self.level))
+        lines = answers([shares.result for shares in self.shares], rows, self.level)
         against_chance = [sentence for name in self.leads for sentence in _sentences(self, name)]
-        return (
-            ([sizes] if sizes else [])
-            + against_chance
-            + [sentence for name in self.leads for sentence in _compared(self, name)]
-        )
+        return lines + against_chance + [sentence for name in self.leads for sentence in _compared(self, name)]
 
     @property
     def extremes(self) -> ClassShares | None:
@@ -169,7 +164,7 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
         "stored": [
             (level, line)
             for level, differences in record.differences.items()
-            if (line := size_line(stored_sizes(results, differences, level)))
+            for line in answers(results, differences, level)
         ],
         "rejection": [(label, rejection) for label, result in labelled if (rejection := result.rejection)],
         "glossary": [(measure.name, measure.meaning) for key, measure in EVALUATION.items() if key in measured],

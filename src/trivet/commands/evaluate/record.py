@@ -98,7 +98,8 @@ class EvaluationRecord(Record):
     """Evaluation of one embedding; all by label level but the rejection.
 
     `units` has "tag" for levels of tags, and for pairs "group". Where forms are compared in which embeddings are
-    stored, `form` is that of this one, and `bytes` are those of an item in memory.
+    stored, `form` is that of this one, and `bytes` are those of an item in memory. Where post-processing is compared,
+    `postprocessing` is "none", "whitening", "expansion" or "reciprocal".
     """
 
     warnings: list[str] = []
@@ -122,16 +123,21 @@ class EvaluationRecord(Record):
     units: dict[str, str] = {}
     form: str = ""
     bytes: int | None = None
+    postprocessing: str = ""
 
 
 class DifferenceRecord(Record):
-    """A measure of an embedding less that of the first, on the same queries, with paired intervals."""
+    """A measure of an embedding less that of the first, on the same queries, with paired intervals.
+
+    Where post-processing is compared, `outcome` is "better", "worse", "equal" or "open" by the rule of comparisons.
+    """
 
     of: str = ""
     less: str = ""
     difference: Number | None = None
     queries: Ends | None = None
     classes: Ends | None = None
+    outcome: str = ""
 
     def over(self, over: Over) -> Sequence[float] | None:
         """The ends of the interval over "queries" or "classes"."""

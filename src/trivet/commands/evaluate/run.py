@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import trivet
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.page import write_evaluation_report
+from trivet.commands.evaluate.postprocessing import judge_gain
 from trivet.commands.evaluate.record import (
     Approximation,
     ClassRow,
@@ -30,6 +31,7 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     RejectionRecord,
 )
+from trivet.commands.evaluate.reranking_gains import gain_variances
 from trivet.commands.evaluate.sets import (
     QueriesAndGallery,
     camera_options,
@@ -40,6 +42,7 @@ from trivet.commands.evaluate.sets import (
     junk_items,
     num_classes,
     number_classes,
+    postprocessed,
     read_pair,
     read_sets,
     related,
@@ -58,10 +61,10 @@ from trivet.io.csv_files import csv_text
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import PER_CLASS
 from trivet.io.tag_cells import JOINED
-from trivet.knn.approximate import retrieve_approximately
+from trivet.knn.retrieval_by_index import retrieve_by_index
 from trivet.metrics import ALL, LevelResult, evaluate
 from trivet.metrics.folds import class_folds
-from trivet.metrics.intervals import AVERAGES, OVERS, interval_json, intervals_json
+from trivet.metrics.intervals import AVERAGES, OVERS, Variance, interval_json, intervals_json
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, unanswerable, void
 from trivet.metrics.rejection import Rejection, rejection
 from trivet.metrics.retrieval import Retrieval
@@ -83,6 +86,7 @@ class Evaluation:
     names: dict[str, np.ndarray]  # (N,) the class of each item
     rejected: Rejection | None  # at the first level
     tags: Collection[str] = ()  # the levels of tags
+    gains: Mapping[str, Variance] = field(default_factory=dict)  # of re-ranked ones, by level: beside the plain ranking
 
 
 def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
@@ -127,7 +131,8 @@ def read_embeddings(
         separate_scope(form, request.out_of_scope)
         for sets, path in zip(read, paths or [Path(request.gallery or "")], strict=True)
         for cut in cut_prefixes(sets, prefixes)
-        for form in stored_forms(cut, path, request)
+        for variant in postprocessed(cut, path, request)
+        for form in stored_forms(variant, path, request)
     ]
     return all_sets, show
 
@@ -276,15 +281,27 @@ def _evaluate(
         seed=seed,
         form=sets.form,
         bytes=sets.bytes,
+        postprocessing=sets.postprocessing,
     )
     options |= {"distance": sets.distance, "without_positive": request.without_positive, "seed": seed}
     approximated: dict[str, Retrieval] = {}
+    gains: dict[str, Variance] = {}
     exact = list(measures)
     approximate = sets.approximate or request.approximate
-    if approximate is not None:
+    if approximate or sets.rerank:
         ranking = [name for name in _ranking(measures) if name not in FULL_RANKING]
-        done = retrieve_approximately(queries.embeddings, relations, kind=approximate, measures=ranking, **options)
-        approximated, exact = done.levels, [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
+        kind = approximate or "exact"
+        done = retrieve_by_index(
+            queries.embeddings, relations, kind=kind, rerank=sets.rerank, measures=ranking, **options
+        )
+        approximated = done.levels
+        if sets.rerank and intervals:
+            plain = retrieve_by_index(queries.embeddings, relations, kind=kind, measures=ranking, **options).levels
+            gains = gain_variances(
+                queries.embeddings, relations, approximated, plain, rerank=sets.rerank, options=options
+            )
+        exact = [] if sets.rerank else [name for name in measures if name in (*CLUSTERING, *VERIFICATION)]
+    if approximate:
         protocol.approximate = Approximation.model_validate(done.index, from_attributes=True)
         protocol.approximate.neighbours = done.listed
     if exact:
@@ -367,6 +384,7 @@ def _evaluate(
         names={level: np.array(names[level])[numbers] for level, numbers in labels.items() if level in results},
         rejected=rejected,
         tags=[*rules],
+        gains=gains,
     )
 
 
@@ -383,7 +401,16 @@ def _check_options(
         )
     if request.per_class is not None and rules and all(isinstance(rule, JudgedPairs) for rule in rules.values()):
         raise ValueError(f"--per-class is by class or tag: the pairs of {sets.name} have none; leave it out.")
-    approximate = ("--approximate", request.approximate), ("--rescore", sets.approximate)
+    if request.sample and sets.rerank:
+        raise ValueError(
+            f"--sample takes some items as queries: --postprocess {sets.rerank} ranks for all items; leave one of them "
+            "out."
+        )
+    approximate = (
+        ("--approximate", request.approximate),
+        ("--rescore", sets.approximate),
+        (f"--postprocess {sets.rerank}", sets.rerank),
+    )
     for option, value in (("--sample", request.sample), *approximate):
         if value and both_ways:
             raise ValueError(f"{option} is for items of one side: the pairs of {sets.name} have two; leave it out.")
@@ -497,14 +524,16 @@ def compare(evaluations: Sequence[Evaluation]) -> Differences:
             for name in first.levels[level].mean():
                 if name in compared:
                     queries, classes = (compared[name][over] for over in OVERS)
-                    rows.setdefault(name, []).append(
-                        DifferenceRecord(
-                            **names,
-                            difference=finite(queries.value),
-                            queries=interval_json(queries.interval),
-                            classes=interval_json(classes.interval),
-                        )
+                    row = DifferenceRecord(
+                        **names,
+                        difference=finite(queries.value),
+                        queries=interval_json(queries.interval),
+                        classes=interval_json(classes.interval),
                     )
+                    now, before = other.levels[level].retrieval, first.levels[level].retrieval
+                    if other.record.postprocessing and now is not None and before is not None:
+                        judge_gain(row, name, now, before, level=level, variance=other.gains.get(level))
+                    rows.setdefault(name, []).append(row)
     return {level: differences[level] for level in first.levels if differences.get(level)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,7 +25,8 @@ from trivet.io.label_columns import alike_labels, like_names
 from trivet.io.read_embeddings import read_vectors
 from trivet.io.table import listed
 from trivet.knn.codes import code_bytes, quantized
-from trivet.knn.kinds import Approximate
+from trivet.knn.kinds import Approximate, Postprocessing, Reranking
+from trivet.knn.whitening import whitening_map
 from trivet.metrics.points import Metric
 from trivet.mining import Relation
 from trivet.runtime.progress import work
@@ -33,6 +35,11 @@ from trivet.runtime.text import counted
 ROUNDING = 1e-3  # of its length, by which the vector of an item differs from the same in other numbers or batches
 BLOCK = 2**13  # vectors that are compared at once
 FIRST = "Copies are found first: leave out those that are the same item."
+POSTPROCESSED: Mapping[Postprocessing, str] = {
+    "whitening": "whitened",
+    "expansion": "queries expanded",
+    "reciprocal": "re-ranked",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +56,8 @@ class QueriesAndGallery:
             that may number their rows alike, the vector must agree as well.
         approximate: the kind of index that ranks the gallery; None for comparison with every row.
         form: in which the embeddings are stored, and the bytes of each, where forms are compared.
+        postprocessing: what is done to the embeddings, or to what they find, where that is compared, or "none".
+        rerank: how what they find is looked at again.
     """
 
     name: str
@@ -62,6 +71,8 @@ class QueriesAndGallery:
     approximate: Approximate | None = None
     form: str = ""
     bytes: int | None = None
+    postprocessing: Literal["", "none", Postprocessing] = ""
+    rerank: Reranking | None = None
 
 
 def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
@@ -93,12 +104,9 @@ def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) 
     if not request.forms:
         yield sets
         return
-    sides = [side.embeddings for side in (sets.queries, sets.gallery) if side is not None]
-    learned, width = sides[-1], sides[-1].shape[1]
+    width = sets.queries.embeddings.shape[1]
     yield replace(sets, form="float32", bytes=code_bytes("float32", width))
-    if (path / "embeddings" / f"{TRAIN}.parquet").is_file():
-        learned = read_vectors(path, split=TRAIN).embeddings[:, :width]
-    *sides, learned = (_as_compared(rows, sets.distance) for rows in (*sides, learned))
+    *sides, learned = _compared_rows(sets, path)
     for form in request.forms:
         each = code_bytes(form, width)
         queries, *gallery = (quantized(rows, learned, form) for rows in sides)
@@ -114,6 +122,39 @@ def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) 
             named = f"rescored {form}"
             kind: Approximate = "ivf-pq" if form == "pq" else form
             yield replace(sets, name=f"{sets.name}, {named}", approximate=kind, form=named, bytes=each)
+
+
+def postprocessed(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
+    """The embeddings as they are, then whitened, and ranked in each other way that is asked for.
+
+    A whitening is learned from the training embeddings of a run, else from what is retrieved from.
+    """
+    if not request.postprocessings:
+        yield sets
+        return
+    yield replace(sets, postprocessing="none")
+    for name in request.postprocessings:
+        changed = replace(sets, name=f"{sets.name}, {POSTPROCESSED[name]}", postprocessing=name)
+        if name == "whitening":
+            *sides, learned = map(torch.from_numpy, _compared_rows(sets, path))
+            whitening = whitening_map(learned)
+            queries, *gallery = (whitening(rows).float().numpy() for rows in sides)
+            yield replace(
+                changed,
+                queries=replace(sets.queries, embeddings=queries),
+                gallery=sets.gallery and replace(sets.gallery, embeddings=gallery[0]),
+            )
+        else:
+            yield replace(changed, rerank=name)
+
+
+def _compared_rows(sets: QueriesAndGallery, path: Path) -> list[np.ndarray]:
+    """Queries, gallery if there is one, and the rows to learn from, as an index holds them."""
+    sides = [side.embeddings for side in (sets.queries, sets.gallery) if side is not None]
+    learned = sides[-1]
+    if (path / "embeddings" / f"{TRAIN}.parquet").is_file():
+        learned = read_vectors(path, split=TRAIN).embeddings[:, : learned.shape[1]]
+    return [_as_compared(rows, sets.distance) for rows in (*sides, learned)]
 
 
 def _as_compared(rows: np.ndarray, distance: Metric) -> np.ndarray:

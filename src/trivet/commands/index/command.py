@@ -18,8 +18,8 @@ def index(context: typer.Context, request: IndexOptions) -> int:
         raise ValueError("--add and --remove are two changes: got both; make one after the other.")
     changes = request.add or request.remove
     if changes:
-        what = "an index that is changed keeps its kind, distance and text model"
-        refuse(context, what, "kind", "distance", "recall", "seed", "text_model", "text_prefix", "force")
+        what = "an index that is changed keeps its kind, distance, text model and post-processing"
+        refuse(context, what, "kind", "distance", "recall", "seed", "text_model", "text_prefix", "postprocess", "force")
     else:
         check_folder(context, request.output)
     if request.kind == "exact":
@@ -47,6 +47,8 @@ def index(context: typer.Context, request: IndexOptions) -> int:
             f"measured on {made.recall_queries} items"
             f"{'' if made.recall_items == made.items else f' of the first {made.recall_items}'}"
         )
+    if made.about.postprocess is not None:
+        echo(f"post-processing: {made.about.postprocess}")
     for note in made.notes:
         print_text(note)
     if "bytes" in made.parameters:

@@ -18,7 +18,7 @@ from trivet.commands.shared_options import (
     VectorOptions,
     exists,
 )
-from trivet.knn.kinds import IndexKind
+from trivet.knn.kinds import IndexKind, Postprocessing
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,13 @@ class IndexOptions(VectorOptions):
             "short codes in memory, the vectors on disk."
         ),
     ] = "auto"
+    postprocess: Annotated[
+        Postprocessing | None,
+        typer.Option(
+            help="What every search of the index does: whitening (a map that is stored with it), expansion of queries, "
+            "reciprocal re-ranking. trivet evaluate --postprocess measures what they gain."
+        ),
+    ] = None
     recall: IndexRecall = None
     seed: Annotated[int, typer.Option(help="Seed of the rows that train ivf and of those used to measure recall.")] = 0
     split: Annotated[str | None, typer.Option(help="Index only the items of this split.")] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from trivet.knn.index import IndexInfo
+from trivet.knn.kinds import Postprocessing
 from trivet.models import SideName
 from trivet.runtime.record import Record
 
@@ -26,6 +27,7 @@ class IndexAbout(Record):
         text_model, text_prefix: what embeds texts, of a file or of the vectors that the run takes; and what it was
             given before each.
         texts: some of the indexed texts; a text query is answered only if these lead to their own embeddings.
+        postprocess: what every search does; a whitening is in a file beside the index.
         data, splits, level: of a run, its data set, the splits that were indexed, and the level that it is measured at.
     """
 
@@ -38,6 +40,7 @@ class IndexAbout(Record):
     text_model: str | None = None
     text_prefix: str = ""
     texts: list[TextExample] = []
+    postprocess: Postprocessing | None = None
     data: str | None = None
     splits: list[str] | None = None
     level: str | None = None

@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 import trivet
 from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.record import IndexAbout, IndexResult
 from trivet.commands.index.text_queries import text_embeddings, text_examples
 from trivet.datasets.judged_pairs import sides_of_cells
+from trivet.datasets.splitting import TRAIN
+from trivet.distances import unit_rows
 from trivet.io.atomic_files import atomic_folder, write_atomic
 from trivet.io.embedding_table import Vectors
 from trivet.io.overwrite_guard import EMBEDDED, is_run_folder, sharded
@@ -23,14 +26,16 @@ from trivet.io.read_embeddings import TEXT, read_vectors
 from trivet.io.shards import read_manifest
 from trivet.io.tag_cells import PAIRS
 from trivet.knn.index import DESCRIPTION, ROWS, VECTORS, build_index
+from trivet.knn.whitening import WHITENING, whitening_map
 from trivet.metrics.points import Metric
 from trivet.models import SideName
+from trivet.models.linear_map import LinearMap
 from trivet.models.towers import SIDES
 from trivet.runtime.text import typed
 from trivet.training.run_folder import RunFolder, model_hash
 
 ITEMS = "items.parquet"
-NAMES = frozenset((VECTORS, ROWS, DESCRIPTION, ITEMS))
+NAMES = frozenset((VECTORS, ROWS, WHITENING, DESCRIPTION, ITEMS))
 ITEMS_PER_GROUP = 8192  # of `items.parquet`, the least that is read at once
 
 
@@ -62,6 +67,7 @@ def make_index(request: IndexOptions) -> IndexResult:
             recall=request.recall,
             seed=request.seed,
             about=source.about.as_json(unset=False),
+            whitening=_whitening(source) if request.postprocess == "whitening" else None,
         )
         if source.about.text_model is not None:
             text_embeddings(["a text"], index, source.about, source.maker)
@@ -74,6 +80,16 @@ def make_index(request: IndexOptions) -> IndexResult:
         about=source.about,
         present=len(index),
     )
+
+
+def _whitening(source: Source) -> LinearMap:
+    """The whitening map of the embeddings, fitted on those of the training items where a run has them."""
+    rows = source.embeddings
+    if source.maker is not None and (source.maker.path / "embeddings" / f"{TRAIN}.parquet").is_file():
+        trained = read_vectors(source.maker.path, split=TRAIN).embeddings
+        rows = trained if trained.shape[1] == rows.shape[1] else rows
+    numbers = torch.from_numpy(np.asarray(rows, np.float32))
+    return whitening_map(unit_rows(numbers) if source.distance == "cosine" else numbers)
 
 
 def write_items(folder: Path, items: pa.Table) -> None:
@@ -127,6 +143,7 @@ def read_source(request: IndexOptions, levels: Sequence[str] | None = None) -> S
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         source=str(source.resolve()),
         levels=list(sets[0].labels),
+        postprocess=request.postprocess,
     )
     if maker is not None:
         about.run, about.model, about.side = str(maker.path.resolve()), model_hash(maker), side

@@ -13,6 +13,12 @@ from trivet.commands.shared_options import check_written, command, refuse
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
 
+SEARCHED = {
+    "whitening": "distances are those of whitened embeddings",
+    "expansion": "the order is that of the expanded query, the distances those of the query",
+    "reciprocal": "the order is that of reciprocal neighbours, the distances those of the query",
+}
+
 
 @command(SearchOptions)
 def search(context: typer.Context, request: SearchOptions) -> int:
@@ -35,6 +41,8 @@ def search(context: typer.Context, request: SearchOptions) -> int:
 
 def print_result(result: Mapping[str, Any]) -> None:
     """A table for each query on standard output."""
+    if result["postprocess"] is not None:
+        echo(f"Post-processing: {result['postprocess']}; {SEARCHED[result['postprocess']]}.")
     for query in result["queries"]:
         known = ", ".join(f"{level} {name}" for level, name in query["labels"].items())
         levels = list(query["neighbours"][0]["labels"]) if query["neighbours"] else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,6 +31,12 @@ class SearchOptions(VectorOptions):
         typer.Option(
             help="Share of the nearest 10 to find; uses the least effort that was measured to find it. "
             "Default: that of trivet index."
+        ),
+    ] = None
+    postprocess: Annotated[
+        Literal["none", "expansion", "reciprocal"] | None,
+        typer.Option(
+            help="Expand the query, or re-rank what is found by reciprocal neighbours. Default: as the index."
         ),
     ] = None
     sheet: Annotated[Path | None, typer.Option("--sheet", help="Also write a page with pictures of the results.")] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from trivet.io.table import is_text, read_errors
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
 from trivet.io.vector_columns import decoded
 from trivet.knn.index import DESCRIPTION, Index, Nearest
+from trivet.knn.kinds import Reranking
+from trivet.knn.postprocessing import RerankedIndex
 from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
 from trivet.training.embed_dataset import embed
@@ -46,8 +48,15 @@ class IndexFolder:
     all of them. Every search raises ValueError, in one sentence, if the query cannot be used.
     """
 
-    def __init__(self, path: Path, *, recall: float | None = None) -> None:
-        """Open the folder that `make_index` made, for a recall as `Index.with_recall` takes it."""
+    def __init__(
+        self, path: Path, *, recall: float | None = None, postprocess: Literal["none", Reranking] | None = None
+    ) -> None:
+        """Open the folder that `make_index` made.
+
+        Args:
+            recall: as `Index.with_recall` takes it.
+            postprocess: what a search does with what it finds; None for what the index says.
+        """
         recover(path)
         self.path = path
         self.index = Index.load(path)
@@ -61,6 +70,17 @@ class IndexFolder:
                 raise ValueError("it has texts of rows that are not there")
         except ValueError as error:
             raise ValueError(f"{path / DESCRIPTION} must describe an index: {error}; index them again.") from None
+        self.postprocess = self.about.postprocess
+        if postprocess is not None:
+            if self.postprocess == "whitening":
+                raise ValueError(
+                    f"the rows of {path} are whitened, and searched as they are: got --postprocess {postprocess}; "
+                    "leave it out, or index the embeddings again with another."
+                )
+            self.postprocess = None if postprocess == "none" else postprocess
+        self.searched: Index | RerankedIndex = self.index
+        if self.postprocess in ("expansion", "reciprocal"):
+            self.searched = RerankedIndex(self.index, self.postprocess)
         columns = {"id", *self.about.levels, *(["split"] if self.about.data is not None else [])}
         try:
             self._table = open_parquet(path / ITEMS)
@@ -104,7 +124,7 @@ class IndexFolder:
         if row is None:
             raise ValueError(f"no item of {self.path} has the id {id!r}; ids look like {self._some_ids()}.")
         query = SearchQuery(name=id, kind="id", labels=self._labels(self._read_items([row])[row]), row=row)
-        return self._answers([query], self.index.search_rows([row], k))
+        return self._answers([query], self.searched.search_rows([row], k))
 
     def search_image(self, path: Path, k: int) -> list[SearchQuery]:
         """The items nearest to an image file, embedded by the model of the run."""
@@ -115,7 +135,7 @@ class IndexFolder:
         if of_images.tokenize is not None:
             raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
         inputs = image_file(path, run.config().data.frame(model.input_shape))
-        return self._answers([SearchQuery(name=str(path), kind="image")], self.index.search(embed(model, inputs), k))
+        return self._answers([SearchQuery(name=str(path), kind="image")], self.searched.search(embed(model, inputs), k))
 
     def search_text(self, text: str, k: int) -> list[SearchQuery]:
         """The items nearest to a text, embedded as the indexed texts were."""
@@ -123,7 +143,7 @@ class IndexFolder:
         run = self.run
         if run is not None:
             self._check_unchanged(run)
-        return self._answers([query], self.index.search(text_embeddings([text], self.index, self.about, run), k))
+        return self._answers([query], self.searched.search(text_embeddings([text], self.index, self.about, run), k))
 
     def search_vectors(self, path: Path, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -142,7 +162,7 @@ class IndexFolder:
             )
             for row in range(len(vectors))
         ]
-        return self._answers(queries, self.index.search(vectors, k))
+        return self._answers(queries, self.searched.search(vectors, k))
 
     def search(self, query: str, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
         """Search for the id of an item, an image file, or a file of vectors, whichever `query` is."""
@@ -285,7 +305,7 @@ class _Pictures:
 def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any]:
     """Search an index folder; the JSON of `trivet search`."""
     k, sheet = check_count(request.k, name="--k"), request.sheet
-    folder = IndexFolder(request.index, recall=request.recall)
+    folder = IndexFolder(request.index, recall=request.recall, postprocess=request.postprocess)
     if request.id is not None:
         queries = folder.search_id(request.id, k)
     elif request.text is not None:
@@ -299,6 +319,7 @@ def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any
         "k": k,
         "distance": folder.index.info.distance,
         "recall": folder.index.info.recall,
+        "postprocess": folder.postprocess,
         "queries": [
             {
                 "query": query.name,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trivet import Classes, Pairs, Relation, Tags
-from trivet.knn.approximate import retrieve_approximately
+from trivet.knn.retrieval_by_index import retrieve_by_index
 from trivet.metrics.retrieval import retrieve_levels
 
 NAMES = ("recall@1", "recall@8", "precision@5", "r-precision", "map@r", "found@5", "map@3", "ndcg@40")
@@ -27,7 +27,7 @@ def test_close_to_the_exact_measures_and_states_its_recall(
     monkeypatch.setattr("trivet.knn.codes.LEAST_ROWS", 2000)
     points, labels = blobs(0, 2000, 60)
     levels = {"parity": labels % 2, "class": labels}
-    found = retrieve_approximately(points, {"class": labels}, kind=kind, measures=NAMES)
+    found = retrieve_by_index(points, {"class": labels}, kind=kind, measures=NAMES)
     exact = retrieve_levels(points, {"class": labels}, measures=NAMES)["class"]
     assert 0.9 < found.index.recall <= 1
     assert found.index.recall_queries == 1000
@@ -35,7 +35,7 @@ def test_close_to_the_exact_measures_and_states_its_recall(
     assert values.mean() == pytest.approx(exact.mean(), abs=0.03)
     assert values.chance == exact.chance
     assert values.positives.tolist() == exact.positives.tolist()
-    both = retrieve_approximately(points, levels, kind=kind, measures=("recall@1",)).levels
+    both = retrieve_by_index(points, levels, kind=kind, measures=("recall@1",)).levels
     assert list(both) == ["parity", "class"]
 
 
@@ -52,7 +52,7 @@ def test_equal_to_the_exact_measures_where_the_index_is_complete() -> None:
         "junk": labels[gallery] == 3,
         "measures": NAMES,
     }
-    found = retrieve_approximately(points[queries], {"class": labels[queries]}, kind="hnsw", **options)
+    found = retrieve_by_index(points[queries], {"class": labels[queries]}, kind="hnsw", **options)
     assert found.index.recall == 1
     exact = retrieve_levels(points[queries], {"class": labels[queries]}, **options)["class"]
     np.testing.assert_allclose(found.levels["class"].values, exact.values, atol=1e-12)
@@ -71,7 +71,7 @@ def test_equal_to_the_exact_measures_where_the_index_is_complete() -> None:
 def test_bad_input_is_a_stated_error(options: dict[str, object], sentence: str) -> None:
     points, labels = blobs(2, 4100, 3)
     with pytest.raises(ValueError, match=sentence):
-        retrieve_approximately(points, {"class": labels}, kind="hnsw", **options)
+        retrieve_by_index(points, {"class": labels}, kind="hnsw", **options)
 
 
 @pytest.mark.parametrize("name", ["tags", "tags, Jaccard", "pairs", "classes"])
@@ -95,7 +95,7 @@ def test_equal_to_the_exact_measures_by_any_relation(name: str, form: str) -> No
         given |= {"gallery": points[others], "gallery_labels": {"level": relation[others]}}
         given["self_rows"] = np.array([others.index(row) if row in others else -1 for row in rows])
     for some in (names, names[:1]):
-        found = retrieve_approximately(**given, kind="hnsw", measures=some)
+        found = retrieve_by_index(**given, kind="hnsw", measures=some)
         assert found.index.recall == 1
         exact = retrieve_levels(**given, measures=some)["level"]
         np.testing.assert_allclose(found.levels["level"].values, exact.values, atol=1e-12)

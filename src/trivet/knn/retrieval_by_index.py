@@ -1,4 +1,4 @@
-"""Retrieval measures from approximate neighbour lists, for galleries too large for exact comparison."""
+"""Retrieval measures from the neighbour lists of an index, for galleries too large for comparison, and re-ranking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from trivet.distances import Array
 from trivet.knn.index import IndexInfo, build_index
-from trivet.knn.kinds import Approximate
+from trivet.knn.kinds import Kind, Reranking
+from trivet.knn.postprocessing import RerankedIndex
 from trivet.metrics.points import Metric, spans
 from trivet.metrics.positive_ranks import PositiveRanks
 from trivet.metrics.protocols import Labels, RetrievalTask, plain_labels, retrieval_task
@@ -26,7 +27,7 @@ QUERIES = 4096  # whose lists are held at once
 
 
 @dataclass(frozen=True, eq=False)
-class ApproximateRetrieval:
+class IndexRetrieval:
     """Measures as `Retrieval` holds them, and the index they came from with its own recall."""
 
     levels: dict[str, Retrieval]
@@ -34,11 +35,12 @@ class ApproximateRetrieval:
     listed: int  # neighbours of each query that were looked at
 
 
-def retrieve_approximately(
+def retrieve_by_index(
     embeddings: Array,
     labels: Mapping[str, Labels],
     *,
-    kind: Approximate,
+    kind: Kind,
+    rerank: Reranking | None = None,
     gallery: Array | None = None,
     gallery_labels: Mapping[str, Labels] | None = None,
     sample: Array | None = None,
@@ -50,16 +52,18 @@ def retrieve_approximately(
     distance: Metric = "euclidean",
     without_positive: WithoutPositive = "miss",
     seed: int = 0,
-) -> ApproximateRetrieval:
-    """Retrieval measures that need only the nearest items, from an approximate index that states its recall.
+) -> IndexRetrieval:
+    """Retrieval measures that need only the nearest items, from an index that states its recall.
 
-    The index (see `build_index`) is tuned to find at least 95 % of the exact ten nearest of up to 1,000 of its rows;
-    `index.recall` says what it finds, and a measure is off by about as much. Ties count in the order of row numbers.
+    An approximate index (see `build_index`) is tuned to find at least 95 % of the exact ten nearest of up to 1,000 of
+    its rows; `index.recall` says what it finds, and a measure is off by about as much. Ties count in the order of row
+    numbers.
 
     Args:
         labels, gallery, gallery_labels, sample, cameras, gallery_cameras, own, junk, distance, without_positive: as in
             `retrieve_levels`.
         kind: of the index, see `build_index`.
+        rerank: how what it finds is looked at again, see `RerankedIndex`; ties then count as it orders them.
         measures: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r"; the others need every
             rank, and "ndcg@K" by a relation the relevance of every positive.
         seed: of the index.
@@ -71,12 +75,12 @@ def retrieve_approximately(
     graded = [name for name in names if gains_decide([name])]
     if graded and any(isinstance(plain_labels(values), Relation) for values in labels.values()):
         raise ValueError(
-            f"{graded[0]} by a relation needs the relevance of every positive: got an approximate search; leave it "
-            "out, or use retrieve."
+            f"{graded[0]} by a relation needs the relevance of every positive: got neighbour lists; leave it out, "
+            "or use retrieve."
         )
     ranked = [name for name in names if name in FULL_RANKING]
     if ranked:
-        raise ValueError(f"{ranked[0]} needs the rank of every positive: got an approximate search; leave it out.")
+        raise ValueError(f"{ranked[0]} needs the rank of every positive: got neighbour lists; leave it out.")
     task = retrieval_task(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
@@ -88,16 +92,17 @@ def retrieve_approximately(
     listed = min(max(most) + further, len(task.gallery))
     if listed > LONGEST:
         raise ValueError(
-            f"an approximate search lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "
+            f"an index lists at most {LONGEST} neighbours: {', '.join(names)} need {listed}; use a "
             "smaller K, or leave out r-precision and map@r, which need as many neighbours as a class has items."
         )
     index = build_index(task.gallery.embeddings, distance=distance, kind=kind, seed=seed)
+    searched = index if rerank is None else RerankedIndex(index, rerank)
     values = torch.zeros(2, len(labels), len(task.queries), len(names), dtype=torch.float64)
     positives = torch.zeros(len(labels), len(task.queries), dtype=torch.int64)
     for start, stop in steps(list(spans(len(task.queries), QUERIES)), "queries, in blocks"):
         block = torch.arange(start, stop)
         without = None if task.self_rows is None else task.self_rows[block].numpy()
-        listed_rows = index.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
+        listed_rows = searched.search(task.queries.embeddings[block.numpy()], listed, leave_out=without).indices
         for number, level_classes in enumerate(task.levels):
             hits, count, left_out = _hits(task, level_classes, block, torch.from_numpy(listed_rows))
             ranks = _ranks(hits, count, len(task.gallery) - left_out)
@@ -107,7 +112,7 @@ def retrieve_approximately(
         level: to_retrieval(names, values[:, i], positives[i], task, i, without_positive)
         for i, level in enumerate(labels)
     }
-    return ApproximateRetrieval(levels, index.info, listed)
+    return IndexRetrieval(levels, index.info, listed)
 
 
 def _hits(task: RetrievalTask, level: LevelClasses, block: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
