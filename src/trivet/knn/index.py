@@ -461,7 +461,8 @@ def build_index(
     chosen: Kind = by_number if kind == "auto" else kind
     codes.check_rows(chosen, len(points))
     points = whitened(points, whitening)
-    centre, scale = _centre(points)
+    centre, reach = points.centre()
+    scale = max(reach, float(np.abs(centre).max()) / FAR) or 1.0
     info = IndexInfo(
         distance=distance,
         dimension=points.dimension,
@@ -494,16 +495,6 @@ def _check_share(recall: float) -> float:
 def _sample(items: int, count: int, seed: int) -> Integers:
     """`count` different row numbers, sorted; all rows if there are no more."""
     return np.sort(np.random.default_rng(seed).choice(items, min(count, items), replace=False))
-
-
-def _centre(points: Points) -> tuple[Floats, float]:
-    """The mean of the points, and the scale of `Index`."""
-    total = np.zeros(points.width)
-    for start, stop in points.pieces():
-        total += points.rows(slice(start, stop)).numpy().sum(axis=0)
-    centre = total / len(points)
-    largest = max(float(np.abs(points.rows(slice(*span)).numpy() - centre).max()) for span in points.pieces())
-    return centre, max(largest, float(np.abs(centre).max()) / FAR) or 1.0
 
 
 def _fill(index: Index, points: Points) -> tuple[Any, dict[str, int]]:

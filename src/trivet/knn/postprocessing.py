@@ -60,7 +60,7 @@ class RerankedIndex:
         count = min(RECIPROCAL, self._present - 1)
         self._neighbours = np.full((len(index), count), -1)
         self._squared = np.full((len(index), count), np.inf)
-        self._looked_at = np.zeros(len(index), bool)
+        self._compared = np.zeros(len(index), bool)
 
     def search(self, queries: Array, k: int, *, leave_out: Sequence[int] | npt.NDArray[Any] | None = None) -> Nearest:
         """The first k rows for each query; see `Index.search`. Distances are those of the index, and need not rise.
@@ -68,16 +68,16 @@ class RerankedIndex:
         Args:
             leave_out: `(Q,)` the row that each query is, which it must not find, -1 for none.
         """
-        rows = self._found(*self.index.checked(queries, leave_out), k)
+        rows = self._ranked(*self.index.checked(queries, leave_out), k)
         return Nearest(rows, self.index.distances(queries, rows))
 
     def search_rows(self, rows: Sequence[int] | npt.NDArray[Any], k: int) -> Nearest:
         """The first k *other* rows for rows of the index."""
         numbers = np.asarray(rows, np.int64)
-        rows = self._found(self.index.rows(numbers), numbers, k)
+        rows = self._ranked(self.index.rows(numbers), numbers, k)
         return Nearest(rows, self.index.distances_of_rows(numbers, rows))
 
-    def _found(self, queries: npt.NDArray[np.float32], without: Integers, k: int) -> Integers:
+    def _ranked(self, queries: npt.NDArray[np.float32], without: Integers, k: int) -> Integers:
         ranked = self._expanded if self.kind == "expansion" else self._reranked
         return ranked(queries, check_count(k, name="k"), without)
 
@@ -95,19 +95,19 @@ class RerankedIndex:
         self._average(np.unique(np.concatenate([rows[rows >= 0], without[without >= 0]])))
         vectors = self._averages_of(queries, rows, squared, without)
         scores = OF_DISTANCE * squared / (2 * self._spread)
-        whole = np.zeros(len(self.index))
+        dense = np.zeros(len(self.index))
         for number in range(len(queries)):
-            found = rows[number] >= 0
-            of_query, of_rows = vectors[number], self._averages.rows(rows[number, found])
-            whole[of_query.indices] = of_query.data
-            shared = np.minimum(of_rows.data, whole[of_rows.indices])
-            whole[of_query.indices] = 0
+            present = rows[number] >= 0
+            of_query, of_rows = vectors[number], self._averages.rows(rows[number, present])
+            dense[of_query.indices] = of_query.data
+            shared = np.minimum(of_rows.data, dense[of_rows.indices])
+            dense[of_query.indices] = 0
             least = np.bincount(
                 np.repeat(np.arange(of_rows.shape[0]), np.diff(of_rows.indptr)), shared, of_rows.shape[0]
             )
             sums = of_query.data.sum() + np.asarray(of_rows.sum(axis=1)).ravel()
             jaccard = 1 - least / np.where(sums > least, sums - least, 1)
-            scores[number, found] += (1 - OF_DISTANCE) * jaccard
+            scores[number, present] += (1 - OF_DISTANCE) * jaccard
         order = np.lexsort((rows, scores))[:, :k]
         return np.take_along_axis(rows, order, axis=1)
 
@@ -138,7 +138,7 @@ class RerankedIndex:
     def _average(self, rows: Integers) -> None:
         """Make the averaged vectors of rows known."""
         rows = self._averages.unknown(rows)
-        self._look_at(rows)
+        self._compare(rows)
         nearest = self._neighbours[rows, : AVERAGED - 1]
         self._encode(np.unique(np.concatenate([rows, nearest[nearest >= 0]])))
         for start, stop in spans(len(rows), BLOCK):
@@ -148,30 +148,30 @@ class RerankedIndex:
     def _encode(self, rows: Integers) -> None:
         """Make the vectors of rows known."""
         rows = self._vectors.unknown(rows)
-        self._look_at(rows)
+        self._compare(rows)
         for start, stop in spans(len(rows), BLOCK):
             some = rows[start:stop]
             vectors = self._encoded(self.index.rows(some), self._neighbours[some], self._squared[some], some)
             self._vectors.add(some, vectors)
 
-    def _look_at(self, rows: Integers) -> None:
+    def _compare(self, rows: Integers) -> None:
         """Make the nearest others of rows known."""
-        rows = np.unique(rows[~self._looked_at[rows]])
+        rows = np.unique(rows[~self._compared[rows]])
         if len(rows) and self._neighbours.shape[1]:
             count = self._neighbours.shape[1]
             self._neighbours[rows], self._squared[rows] = self.index.nearest(self.index.rows(rows), count, rows)
-        self._looked_at[rows] = True
+        self._compared[rows] = True
 
     def _encoded(
         self, points: npt.NDArray[np.float32], rows: Integers, squared: Floats, numbers: Integers
     ) -> csr_matrix:
         """The vectors `(n, N)` of points with these nearest rows; `numbers` are those of the points, -1 for none."""
-        self._look_at(rows[rows >= 0])
+        self._compare(rows[rows >= 0])
         neighbour = self._reciprocal(rows, squared)
         first = np.concatenate([np.where(neighbour, rows, -1), numbers[:, None]], axis=1)  # (n, k + 1)
         half = max(1, round(RECIPROCAL / 2))
         others = self._neighbours[np.maximum(rows, 0), :half]  # (n, k, h)
-        self._look_at(np.unique(others[(others >= 0) & neighbour[:, :, None]]))
+        self._compare(np.unique(others[(others >= 0) & neighbour[:, :, None]]))
         mutual = self._reciprocal(others, self._squared[np.maximum(rows, 0), :half], half) & neighbour[:, :, None]
         sets = np.concatenate([np.where(mutual, others, -1), np.where(neighbour, rows, -1)[:, :, None]], axis=2)
         size = len(self.index) + 1
@@ -191,7 +191,7 @@ class RerankedIndex:
         return csr_matrix((weights / sums[of], (of, member)), (len(rows), len(self.index)))
 
     def _reciprocal(self, rows: Integers, squared: Floats, count: int = RECIPROCAL) -> Booleans:
-        """Whether points at these squared distances from rows are among the `count` nearest of these."""
+        """Mask of the rows that have a point at this squared distance among their `count` nearest."""
         count = min(count, self._neighbours.shape[1])
         if not count:
             return np.zeros(rows.shape, bool)
@@ -207,7 +207,7 @@ class _Remembered:
         self._stored = 0
 
     def unknown(self, rows: Integers) -> Integers:
-        """Those of these rows that are not known."""
+        """Rows of these that are not known."""
         return rows[self._position[rows] < 0]
 
     def add(self, rows: Integers, vectors: csr_matrix) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances import Array, check_dense, unit_rows
-from trivet.runtime.arrays import how_to_float
+from trivet.runtime.arrays import Floats, how_to_float
 from trivet.runtime.text import rows_hold
 
 Metric = Literal["euclidean", "cosine"]
@@ -67,6 +67,14 @@ class Points:
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def centre(self) -> tuple[Floats, float]:
+        """The mean `(width,)` of the points, and the largest coordinate of a point less that."""
+        total = np.zeros(self.width)
+        for start, stop in self.pieces():
+            total += self.rows(slice(start, stop)).numpy().sum(axis=0)
+        mean = total / len(self)
+        return mean, max(float(np.abs(self.rows(slice(*span)).numpy() - mean).max()) for span in self.pieces())
 
     def rows(self, which: Tensor | slice) -> Tensor:
         """The points `(n, width)` float64 of a slice, or of row numbers `(n,)`."""

@@ -135,7 +135,7 @@ class EvaluateOptions(ItemOptions):
 
     @property
     def postprocessings(self) -> list[Postprocessing]:
-        """What is done to embeddings, or to what they find."""
+        """The ways of post-processing that are compared."""
         return _named("--postprocess", self.postprocess, POSTPROCESSINGS)
 
 

@@ -66,8 +66,8 @@ def postprocessing_line(
         if gain[2].outcome in ("better", "equal"):
             record = gain[0]
             return (
-                f"More is found by {NAMED[record.postprocessing]}: {_gains([gain], measure)}. trivet index "
-                f"--postprocess {record.postprocessing} makes an index that is searched so."
+                f"More is found by {NAMED[record.postprocessing]}: {_gains([gain], measure)}. An index "
+                f"that is made with --postprocess {record.postprocessing} is searched so."
             )
     names = [NAMED[record.postprocessing] for record in others]
     if better:

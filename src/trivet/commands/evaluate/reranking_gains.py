@@ -78,9 +78,9 @@ def gain_variances(
 
     taken = np.zeros(len(classes), bool)
     taken[chosen] = True
-    whole = gains(taken) if len(chosen) >= FEWEST else {}
+    complete = gains(taken) if len(chosen) >= FEWEST else {}
     generator, thinned = np.random.default_rng(0), list[dict[str, Floats]]()
-    for _ in steps(range(DRAWS), "intervals of what re-ranking gains") if whole else ():
+    for _ in steps(range(DRAWS), "intervals of what re-ranking gains") if complete else ():
         some = taken.copy()
         some[chosen[left_out(classes[chosen], generator)]] = False
         thinned.append({level: np.nanmean(values, axis=0) for level, values in gains(some).items()})
@@ -89,12 +89,12 @@ def gain_variances(
         counted = retrieval.counted & plain[level].counted
         values = retrieval.values - plain[level].only(retrieval.measures).values
         independent = variance_of_mean(values[counted], retrieval.classes[counted], over="queries", average="micro")
-        if level not in whole:
+        if level not in complete:
             variances[level] = Variance(np.full(len(retrieval.measures), np.nan), 1, independent.units)
             continue
-        known = ~np.isnan(whole[level][:, 0])
+        known = ~np.isnan(complete[level][:, 0])
         of_classes = retrieval.classes[np.flatnonzero(taken[unit_of])][known]
-        alone = variance_of_mean(whole[level][known], of_classes, over="queries", average="micro").values
+        alone = variance_of_mean(complete[level][known], of_classes, over="queries", average="micro").values
         each = np.array([means[level] for means in thinned])
         jackknife = (SHARE - 1) * each.var(axis=0, ddof=1)
         ratio = np.maximum(1, jackknife / np.where(alone > 0, alone, np.inf))
