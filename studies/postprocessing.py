@@ -132,7 +132,7 @@ def main() -> None:
                 rows, lines = evaluated(
                     arrays["embeddings"][some], arrays["label"][some], "whitening,expansion,reciprocal"
                 )
-            record["sets"][name] = {"rows": rows, "answer": lines[0]}
+            record["sets"][name] = rows
             save(record)
             print(name, lines, flush=True)
     populations = {
@@ -161,8 +161,8 @@ def save(record: dict[str, Any]) -> None:
                 )
             ),
         ]
-        for name, of in record["sets"].items()
-        for number, row in enumerate(of["rows"])
+        for name, of_set in record["sets"].items()
+        for number, row in enumerate(of_set)
     ]
     coverage = [
         [
@@ -184,8 +184,6 @@ def save(record: dict[str, Any]) -> None:
         f"{record['environment']}.",
         "",
         *table(["set", "way", "recall@1, %", "gain, points (95 %)", "MAP@R, %", "gain, points (95 %)"], rows),
-        *(f"- {name}: {of['answer']}" for name, of in record["sets"].items()),
-        "",
         "## Coverage",
         "",
         f"{DRAWS} draws of each population.",
