@@ -57,7 +57,9 @@ class Vectors:
         notes: what is odd about the levels that were named, in sentences.
         others: the values of the columns that are none of these, `(N,)` texts each; only where they were asked for.
         tags: the levels of tags or pairs -> which items belong together, see `trivet.Tags`.
-        table: the open file; None where the rows are of none.
+        cells: the values `(N,)` of all columns as bools, integers, floats or texts, null where there is none; only
+            where they were asked for.
+        nested: the columns of the file that are lists, objects or bytes.
     """
 
     name: str
@@ -74,7 +76,8 @@ class Vectors:
     notes: tuple[str, ...] = ()
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tags: Mapping[str, CellRule] = field(default_factory=dict)
-    table: DataTable | None = None
+    cells: Mapping[str, pa.Array] = field(default_factory=dict)
+    nested: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.embeddings.ndim == 2
@@ -84,12 +87,6 @@ class Vectors:
     def names(self) -> list[str]:
         """Names of the rows: the id, or the number of the row in the file."""
         return [str(row) for row in self.rows.tolist()] if self.ids is None else self.ids.tolist()
-
-    def column(self, name: str) -> pa.Array:
-        """The values `(N,)` of a column of the file: bools, integers, floats or texts, null where there is none."""
-        assert self.table is not None
-        values = self.table.values(name)
-        return pa.array(values.values[self.rows], mask=values.missing[self.rows])
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -115,6 +112,7 @@ class Vectors:
             rows=self.rows[rows],
             texts=None if self.texts is None else np.array(self.texts, object)[rows].tolist(),
             others={name: np.array(values, object)[rows].tolist() for name, values in self.others.items()},
+            cells={name: values.take(pa.array(np.arange(len(self))[rows])) for name, values in self.cells.items()},
         )
 
 
@@ -164,6 +162,7 @@ def select_rows(
     needs: Mapping[str, str] | None = None,
     name: str | None = None,
     others: bool = False,
+    cells: bool = False,
     skip_empty: bool | None = None,
 ) -> Vectors:
     """The rows of an open file that are asked for, with their columns; without embeddings these are `(N, 0)`.
@@ -246,8 +245,14 @@ def select_rows(
         notes=tuple(notes),
         others=_other_columns(table, rows, used) if others else {},
         tags={level: match for level in chosen if (match := table.tags.get(level))},
-        table=table,
+        cells={name: _cells(table.values(name), rows) for name in table.columns} if cells else {},
+        nested=tuple(name for name in table.types if name not in table.columns),
     )
+
+
+def _cells(column: ColumnValues, rows: Integers) -> pa.Array:
+    """Values of some rows with their type."""
+    return pa.array(column.values[rows], mask=column.missing[rows])
 
 
 def _nearest(name: str, table: DataTable) -> str:

@@ -25,6 +25,7 @@ def read_vectors(
     split: str | None = None,
     text: str | None = None,
     others: bool = False,
+    cells: bool = False,
     skip_empty: bool | None = None,
 ) -> Vectors:
     """Read embeddings and what is known of each row.
@@ -57,6 +58,7 @@ def read_vectors(
         text: a column whose values are wanted as texts of any length, level or not; by default "text", if it is there
             and no level is named so.
         others: also read the columns that are nothing of these, as texts.
+        cells: also read all columns with their types.
         skip_empty: leave out the rows without a class name, id, split or camera, said in the notes; None, as False,
             where the error is not to offer it.
 
@@ -76,7 +78,7 @@ def read_vectors(
     source = with_tags(open_vectors(path, choice), tags, levels)
     if text is None and TEXT in source.columns and TEXT not in (levels or ()):
         text = TEXT
-    return select_rows(source, levels, split, text=text, name=name, others=others, skip_empty=skip_empty)
+    return select_rows(source, levels, split, text=text, name=name, others=others, cells=cells, skip_empty=skip_empty)
 
 
 def read_texts(

@@ -80,7 +80,7 @@ def read_items(request: ExportOptions) -> ItemTable:
 
     def read(levels: list[str] | None) -> Vectors:
         return read_vectors(
-            path, levels=levels, tags=request.tags, choice=request.choice, split=request.split,
+            path, cells=True, levels=levels, tags=request.tags, choice=request.choice, split=request.split,
             skip_empty=request.skip_empty,
         )  # fmt: skip
 
@@ -102,9 +102,8 @@ def read_items(request: ExportOptions) -> ItemTable:
     notes = list(vectors.notes)
     if replaced := [name for name in vectors.columns if name in WRITTEN]:
         notes.append(f"Columns with the names of what is written are left out: {abbreviated(replaced, NAMED)}.")
-    assert vectors.table is not None
-    if nested := [name for name in vectors.table.types if name not in vectors.columns]:
-        notes.append(f"Columns of lists, objects or bytes are left out: {abbreviated(nested, NAMED)}.")
+    if vectors.nested:
+        notes.append(f"Columns of lists, objects or bytes are left out: {abbreviated(vectors.nested, NAMED)}.")
     zeros = int((~embeddings.any(axis=1)).sum())
     if zeros and distance == "cosine":
         notes.append(
@@ -113,7 +112,7 @@ def read_items(request: ExportOptions) -> ItemTable:
     table = table_of(
         embeddings,
         vectors.names(),
-        {name: vectors.column(name) for name in names},
+        {name: vectors.cells[name] for name in names},
         levels=[level_line(name, vectors.tags.get(name)) for name in vectors.labels if name in names],
         metadata={"trivet.distance": distance},
     )
