@@ -257,7 +257,7 @@ def _read(items: Dataset, rows: Integers, content: Content, *, pixels: bool = Fa
         return ItemRows(rows, vectors if vectors.shape[1] == 1 else unit_rows(vectors), none)
     readable, signatures, images = [], [], [none]
     for start in range(0, len(rows), BATCH):
-        some, grey = _grey_images(items.inputs, rows[start : start + BATCH])
+        some, grey = _grey_images(items.inputs, rows[start : start + BATCH], enlarge=pixels)
         readable.append(some)
         signatures.append(image_signatures(grey))
         images += [grey] if pixels else []
@@ -272,16 +272,21 @@ def vector_rows(inputs: Inputs, rows: Integers) -> Tensor:
     return vectors
 
 
-def _grey_images(inputs: Inputs, rows: Integers) -> tuple[Integers, Tensor]:
-    """The images at some positions `(n, DECODED, DECODED)` in grey, float32, and which could be read."""
+def _grey_images(inputs: Inputs, rows: Integers, *, enlarge: bool) -> tuple[Integers, Tensor]:
+    """The images at some positions `(n, DECODED, DECODED)` in grey, float32, and which could be read.
+
+    Args:
+        enlarge: also images whose sides divide `DECODED`, whose signatures are the same as they are.
+    """
     positions = rows
     if isinstance(inputs, FileInputs) and inputs.decoded is None:
         files = FileInputs(inputs.sources, Frame(1, (DECODED, DECODED)), inputs.rows[rows], inputs.boxes)
         inputs, broken = files.decode_all(1, None)
         positions = np.setdiff1d(np.arange(len(rows)), np.array([*broken], np.int64))
         rows = rows[positions]
-    images = inputs.batch(positions).to(torch.float32).mean(dim=1, keepdim=True)
-    return rows, adaptive_avg_pool2d(images, DECODED)[:, 0]
+    images = inputs.batch(positions).to(torch.float32).mean(dim=1)
+    resized = enlarge or any(DECODED % side for side in images.shape[1:])
+    return rows, adaptive_avg_pool2d(images, DECODED) if resized else images
 
 
 def image_signatures(pixels: Tensor, side: int = SIDE) -> Tensor:
