@@ -125,16 +125,62 @@ def test_the_variance_of_a_gain_is_that_of_the_jackknife_or_of_independent_queri
     assert variance.degrees == 19
 
 
-def test_a_gallery_of_its_own_tags_and_few_items() -> None:
-    gallery, queries = POINTS[40:], POINTS[:80]
-    own = np.where(np.arange(80) >= 40, np.arange(80) - 40, -1)
-    options = {"distance": "cosine", "gallery": gallery, "gallery_labels": {"label": LABELS[40:]}, "self_rows": own}
-    found, plain = (ranked(way, queries, LABELS[:80], **{k: v for k, v in options.items() if k != "distance"})
-                    for way in ("reciprocal", None))  # fmt: skip
-    variances = gain_variances(
-        queries, {"label": LABELS[:80]}, {"label": found}, {"label": plain}, rerank="reciprocal", options=options
+def test_the_variance_is_at_least_that_of_independent_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "trivet.commands.evaluate.reranking_gains.left_out", lambda classes, _: np.arange(len(classes)) < 9
     )
-    assert (variances["label"].values > 0).all()
+    found, plain = ranked("reciprocal"), ranked(None)
+    variance = gain_variances(
+        POINTS,
+        {"label": LABELS},
+        {"label": found},
+        {"label": plain},
+        rerank="reciprocal",
+        options={"distance": "cosine"},
+    )["label"]
+    values = found.values - plain.values
+    alone = [values[label == LABELS] - values[label == LABELS].mean(axis=0) for label in range(8)]
+    np.testing.assert_allclose(variance.values, np.square(np.concatenate(alone)).sum(axis=0) * 15 / 14 / 120**2)
+
+
+def test_queries_that_are_gallery_items_are_left_out_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.commands.evaluate.reranking_gains.chosen_units", lambda *_: np.arange(120))
+    gallery, queries, own = POINTS[40:], POINTS[:80], np.where(np.arange(80) >= 40, np.arange(80) - 40, -1)
+    options = {"distance": "cosine", "gallery": gallery, "gallery_labels": {"label": LABELS[40:]}, "self_rows": own}
+
+    def both(items: np.ndarray, asked: np.ndarray) -> list[Any]:
+        position = np.full(81, -1)
+        position[items] = np.arange(len(items))
+        rows = {"gallery": gallery[items], "gallery_labels": {"label": LABELS[40:][items]}}
+        return [
+            ranked(way, queries[asked], LABELS[:80][asked], **rows, self_rows=position[own[asked]])
+            for way in ("reciprocal", None)
+        ]
+
+    found, plain = both(np.arange(80), np.arange(80))
+    variance = gain_variances(
+        queries, {"label": LABELS[:80]}, {"label": found}, {"label": plain}, rerank="reciprocal", options=options
+    )["label"]
+    generator, gains = np.random.default_rng(0), []
+    for _ in range(20):
+        # The units are the gallery items, then the queries that are none of them; no query is of class 6 or 7.
+        without = left_out(np.concatenate([np.minimum(LABELS[40:], 6), LABELS[:40]]), generator)
+        gone = np.concatenate([without[80:], without[:40]])
+        new, old = both(np.flatnonzero(~without[:80]), np.flatnonzero(~gone))
+        gains.append((new.values - old.values).mean(axis=0))
+    expected = 2 * np.var(np.array(gains), axis=0, ddof=1)
+    values = found.values - plain.values
+    alone = (
+        sum(
+            np.square(rows - rows.mean(axis=0)).sum(axis=0) * len(rows) / (len(rows) - 1)
+            for rows in (values[LABELS[:80] == label] for label in range(6))
+        )
+        / 80**2
+    )
+    np.testing.assert_allclose(variance.values, np.maximum(expected, alone), rtol=1e-6)
+
+
+def test_tags_and_few_items() -> None:
     tags = Tags([[int(label), 8 + int(label) // 2] for label in LABELS])
     both = [
         retrieve_by_index(POINTS, {"tags": tags}, kind="exact", rerank=way, measures=MEASURES, distance="cosine").levels
