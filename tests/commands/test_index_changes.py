@@ -147,7 +147,10 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path, run: C
         (("level.npz", "--add"), "has no 'kind'; Allowed: label."),
         (("unnamed.npz", "--add"), "unnamed.npz has no column 'id'; add one."),
         (("nan.npz", "--add"), "embeddings must be finite: rows 0, 1, 2"),
-        (("a.parquet", "--add", "--kind", "hnsw"), "an index that is changed keeps its kind, distance, text model and post-processing"),
+        (
+            ("a.parquet", "--add", "--kind", "hnsw"),
+            "an index that is changed keeps its kind, distance, text model and post-processing",
+        ),
         (("a.parquet", "--add", "--remove"), "--add and --remove are two changes: got both"),
         (("gone.csv", "--remove"), "it has none with item, 1 id in all; leave them out."),
         (("level.csv", "--remove"), "must be named in a column 'id': "),
