@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,22 +19,28 @@ from tests.test_documented_commands import COMMANDS, known_settings
 
 import trivet
 from trivet import metrics
+from trivet.collapse.probe import ProbeLevel
 from trivet.io.read_embeddings import read_vectors
 from trivet.knn.hard_negatives import hard_negatives
 from trivet.knn.index import build_index
-from trivet.label_noise import by_transition, symmetric
+from trivet.label_noise import by_transition, symmetric, within_superclass
 from trivet.samplers import CrossBatchMemory
 from trivet.training.run_folder import RunFolder, model_folder
 
 SOURCE = Path(str(trivet.__file__)).parent
 TESTS = Path(__file__).parent
-CODE = re.compile(r"(?:[\w.]+)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\[1\])?")
+CALL = r"(?:[\w.]+)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\[1\])?"
+CODE = re.compile(rf"{CALL}|(?<!')\b\w+\[[a-z]+\]")
 
 POINTS = torch.eye(6)
 NUMBERS = torch.tensor([0, 0, 1, 1, 2, 2])
 NAMES = ["ash", "ash", "bay", "bay", "elm", "elm"]
 ROWS = POINTS.numpy()
 INDEX = build_index(ROWS)
+TAGS = trivet.Tags([[name] for name in 2 * NAMES])
+
+
+Line = tuple[Path, int | None]
 
 
 def loss(**changed: Any) -> object:
@@ -60,6 +67,10 @@ def mined(**changed: Any) -> object:
 
 def scattered(**changed: Any) -> object:
     return metrics.nearest_pairs(**{"embeddings": ROWS, "labels": NUMBERS, **changed})
+
+
+def injected(table: np.ndarray, labels: np.ndarray) -> object:
+    return within_superclass(labels, table, 0.2, generator=0)
 
 
 def objects(rows: np.ndarray) -> np.ndarray:
@@ -108,19 +119,33 @@ FOLLOWED: list[tuple[Callable[..., object], dict[str, Any]]] = [
     (lambda labels: by_transition(labels, np.eye(3), generator=0), {"labels": NUMBERS.numpy() * 5}),
     (lambda embeddings: trivet.diagnose(embeddings, NUMBERS), {"embeddings": objects(ROWS)}),
     (lambda embeddings: trivet.diagnose(embeddings, NUMBERS), {"embeddings": ROWS.astype(int)}),
+    (lambda labels, rows: loss(labels=labels), {"labels": TAGS, "rows": torch.arange(6)}),
+    (lambda relation, rows: evaluated(labels=relation), {"relation": TAGS, "rows": torch.arange(6)}),
+    (lambda relation, rows: ProbeLevel.of_labels(relation, 6), {"relation": TAGS, "rows": torch.arange(6)}),
+    (injected, {"table": np.array([0, 0, 1]), "labels": NUMBERS.numpy()}),
+    (evaluated, {"labels": NUMBERS[:, None]}),
+    (evaluated, {"labels": np.array(NAMES)[:, None]}),
 ]  # fmt: skip
 
 
-def follow(call: Callable[..., object], values: dict[str, Any]) -> set[str]:
-    """Do what each error says until there is none; the names of the functions that were called for it."""
+class Followed(NamedTuple):
+    """What was done as errors say."""
+
+    names: set[str]  # of the functions that were called
+    lines: set[Line]  # at which the errors were raised
+
+
+def follow(call: Callable[..., object], values: dict[str, Any]) -> Followed:
+    """Do what each error says until there is none."""
     values = {name: value() if callable(value) else value for name, value in values.items()}  # some warn when made
-    names, message = set(), ""
+    names, lines, message = set[str](), set[Line](), ""
     for _ in range(4):
         try:
             call(**values)
             break
         except ValueError as error:
-            message = str(error)
+            message, frame = str(error), traceback.extract_tb(error.__traceback__)[-1]
+            lines.add((Path(frame.filename), frame.lineno))
         code = CODE.findall(message.partition(": got ")[2])[-1]
         names |= called(code)
         made = eval(code, {"np": np, "torch": torch}, dict(values))
@@ -130,8 +155,8 @@ def follow(call: Callable[..., object], values: dict[str, Any]) -> set[str]:
         else:
             values[next(name for name in values if re.search(rf"\b{name}\b", code))] = made
     call(**values)
-    assert names
-    return names
+    assert lines
+    return Followed(names, lines)
 
 
 def called(code: str) -> set[str]:
@@ -214,48 +239,96 @@ def sentences(node: ast.AST) -> Iterator[str]:
         yield from sentences(child)
 
 
+class Message(NamedTuple):
+    """The sentence of an error or a warning, or a part of some that a function `how_to_...` makes."""
+
+    path: Path
+    line: int
+    function: str  # that it is in
+    text: str
+    made: bool  # with such a part, or as one
+
+
 @cache
-def messages() -> list[tuple[Path, str]]:
-    """Every sentence of an error or a warning, with the file that it is in; those of `how_to_...` are parts of some."""
+def messages() -> list[Message]:
+    """Every sentence of an error or a warning, and all parts of some."""
     found = []
     for path, nodes in library().items():
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
         for node in nodes:
             parts: list[ast.AST] = []
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                parts += node.args if name.endswith(("Error", "warn", "warning", "refuse")) else []
+                parts += node.args if name_of(node.func).endswith(("Error", "warn", "warning", "refuse")) else []
             elif isinstance(node, ast.FunctionDef) and node.name.startswith("how_to_"):
                 parts += node.body[1:]
             if parts:
-                found.append((path, " ".join(text for part in parts for text in sentences(part))))
+                line = node.lineno  # type: ignore[attr-defined]  # of a call or a function
+                around = [each for each in functions if each.lineno <= line <= (each.end_lineno or 0)]
+                text = " ".join(text for part in parts for text in sentences(part))
+                calls = [each.func for part in parts for each in ast.walk(part) if isinstance(each, ast.Call)]
+                made = any(name_of(each).startswith("how_to_") for each in calls)
+                found.append(Message(path, line, around[-1].name if around else "", text, made))
     return found
 
 
-ELSEWHERE = {  # what a message calls -> the test that does it, or why none can
-    "NAME": "tests/datasets/test_custom.py::test_in_python",
-    **dict.fromkeys(("arange", "split"), "tests/mining/test_relations.py::test_advice_for_a_matrix_of_tags_works"),
-    "LossTrainerCallback": "tests/integrations/test_loss_in_trainer.py::test_an_optimiser_that_is_there_is_said",
-    "add_to": "tests/integrations/test_loss_in_trainer.py::test_an_optimiser_that_is_there_is_said",
-    "optimizer_groups": "tests/losses/test_proxies.py::test_the_proxies_learn",
-    "requires_grad_": "tests/integrations/test_loss_in_trainer.py::test_parameters_that_would_stay_are_an_error",
-    "tokens": "tests/models/test_text_network.py::test_the_embedding_is_the_pooled_vector_of_each_text_alone",
-    "loss": "how a loss is called, not what to do",
-    "save": "Matlab is not there to run it",
-    "savez": "tests/commands/test_mistakes.py::files",
-    **dict.fromkeys(("dump", "load", "open"), "tests/io/test_vector_sets.py::test_lines_that_make_rows_of_other_forms"),
-    **dict.fromkeys(
-        ("reader", "strip", "writer", "writerows"),
-        "tests/io/test_csv_files.py::test_spaces_around_quotes_are_named_and_the_lines_remove_them",
+def name_of(function: ast.expr) -> str:
+    """The last name of what is called."""
+    return ast.unparse(function).rpartition(".")[2]
+
+
+TRAINER, TAG_TESTS = "tests/integrations/test_loss_in_trainer.py", "tests/mining/test_relations.py"
+JOINED = "tests/io/test_vector_sets.py::test_labels_of_another_set_are_none_of_this_one"
+SAVED = "tests/test_hints.py::test_objects_are_saved_again_as_the_error_says"
+CALLED = "how a loss is called, not what to do"
+ELSEWHERE = {  # where a message holds code -> the test that does what it says, or why none can
+    "config/plugins.py:_check_trusted": "tests/test_plugins.py::test_code_of_others_runs_only_if_it_is_trusted",
+    "datasets/custom.py:entry": "tests/datasets/test_custom.py::test_in_python",
+    "datasets/mat.py:__init__": "Matlab is not there to run it",
+    "integrations/any_training.py:_labels_of": (
+        "tests/integrations/test_any_training.py::test_held_out_items_may_follow_any_relation"
     ),
-    "trusted_code": "tests/test_plugins.py::test_code_of_others_runs_only_if_it_is_trusted",
+    "integrations/any_training.py:watch": CALLED,
+    "integrations/transformers.py:__init__": CALLED,
+    "integrations/transformers.py:_check_trained": f"{TRAINER}::test_parameters_that_would_stay_are_an_error",
+    "integrations/transformers.py:add_to": f"{TRAINER}::test_an_optimiser_that_is_there_is_said",
+    "integrations/watch.py:end": CALLED,
+    "io/csv_files.py:_check_quotes": (
+        "tests/io/test_csv_files.py::test_spaces_around_quotes_are_named_and_the_lines_remove_them"
+    ),
+    "io/json_files.py:json_objects": "tests/io/test_vector_sets.py::test_lines_that_make_rows_of_other_forms",
+    "io/npz_files.py:_check_no_objects": SAVED,
+    "io/npz_files.py:_of_other_sets": JOINED,
+    "io/vector_columns.py:decoded": SAVED,
+    "metrics/protocols.py:_query_gallery_level": (
+        "tests/metrics/test_relation_retrieval.py::test_a_gallery_with_cameras_junk_and_the_query_itself"
+    ),
+    "mining/grades.py:__init__": f"{TAG_TESTS}::test_advice_for_a_matrix_of_tags_works",
+    "mining/relations.py:joined": f"{TAG_TESTS}::test_tags_made_of_each_side_are_joined",
+    "mining/tags.py:_values": f"{TAG_TESTS}::test_advice_for_a_matrix_of_tags_works",
+    "models/text_network.py:forward": (
+        "tests/models/test_text_network.py::test_the_embedding_is_the_pooled_vector_of_each_text_alone"
+    ),
+    "samplers/memory.py:_check": f"{TAG_TESTS}::test_a_memory_is_of_one_relation",
+    # What functions call that make parts of messages.
+    **dict.fromkeys(("load", "savez"), JOINED),
+    "Tags": f"{TAG_TESTS}::test_advice_for_a_matrix_of_tags_works",
 }
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_piece_of_code_in_a_message_is_run_by_a_test() -> None:
-    written = {name for _, message in messages() for name in called(" ".join(CODE.findall(message)))}
-    run = set().union(*(follow(*case) for case in FOLLOWED))
-    assert written - run == set(ELSEWHERE)
+def test_code_in_a_message_is_run_by_a_test() -> None:
+    """Each place that raises a message with code, and each function that a part of some calls."""
+    followed = [follow(*case) for case in FOLLOWED]
+    lines = set().union(*(each.lines for each in followed))
+    parts = [each for each in messages() if each.function.startswith("how_to_")]
+    left = {
+        f"{each.path.relative_to(SOURCE).as_posix()}:{each.function}"
+        for each in messages()
+        if each not in parts and (each.made or CODE.search(each.text)) and (each.path, each.line) not in lines
+    }
+    written = {name for each in parts for name in called(" ".join(CODE.findall(each.text)))}
+    left |= written - set().union(*(each.names for each in followed))
+    assert left == set(ELSEWHERE)
     for place in ELSEWHERE.values():
         path, _, name = place.partition("::")
         assert not name or f"def {name}(" in (TESTS.parent / path).read_text()
@@ -270,7 +343,7 @@ def test_options_commands_and_settings_in_messages_exist() -> None:
     sections, keys = known_settings()
     options = {name: set(_options(name)) for name in COMMANDS}
     every, wrong, count = set().union(*options.values()), [], 0
-    for path, message in messages():
+    for path, _, _, message, _ in messages():
         where = path.relative_to(SOURCE).parts
         home = where[1] if where[0] == "commands" and where[1] in COMMANDS else ""
         named = home

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trivet.distances.pairwise import check_dense, check_embeddings
-from trivet.runtime.arrays import Array, how_to_float, how_to_number
+from trivet.runtime.arrays import Array, how_to_align, how_to_float, how_to_number
 
 
 def as_rows(embeddings: Array) -> Tensor:
@@ -36,7 +36,7 @@ def as_classes(labels: Array, *, count: int, name: str = "labels") -> Tensor:
     if values.shape != (count,):
         raise ValueError(
             f"{name} must hold one class per embedding: got shape {values.shape} for {count} embeddings; "
-            "give one integer for each row."
+            f"{how_to_align(labels, name, count)}."
         )
     if values.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers: got {values.dtype}; {how_to_number(labels, name)}.")

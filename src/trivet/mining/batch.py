@@ -12,7 +12,7 @@ from trivet.distances import Products, RowNorms, check_dense, check_embeddings, 
 from trivet.mining.adjacency import Adjacency
 from trivet.mining.label_groups import LabelGroups
 from trivet.mining.relations import Classes, Relation
-from trivet.runtime.arrays import how_to_number, how_to_tensor
+from trivet.runtime.arrays import how_to_align, how_to_number, how_to_tensor
 from trivet.runtime.lazy import lazy
 
 EXACT_ELSEWHERE = 2**27  # numbers that a GPU takes differences of in the time in which it is asked for one
@@ -284,24 +284,9 @@ def _integers(values: Tensor | None, name: str, length: int) -> Tensor:
     if values.shape != (length,):
         raise ValueError(
             f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings; "
-            f"{_reshaping(values, name, length)}."
+            f"{how_to_align(values, name, length)}."
         )
     return values if values.dtype == torch.int64 else values.to(torch.int64)
-
-
-def _reshaping(values: Tensor, name: str, length: int) -> str:
-    """Advice on labels of another shape."""
-    if values.numel() == length:
-        return f"flatten them: {name}.flatten()"
-    if values.ndim == 2 and len(values) == length:
-        return (
-            f"if each row has several tags, pass trivet.Tags({name}); if there is a column for each class, take the "
-            f"largest: {name}.argmax(dim=1)"
-        )
-    if values.ndim == 1 and 0 < len(values) < length and length % len(values) == 0:
-        views = length // len(values)
-        return f"if each item has {views} views in the batch, all first views first, repeat it: {name}.repeat({views})"
-    return "give one for each row"
 
 
 def _check_unit(norms: RowNorms, strategy: str) -> None:

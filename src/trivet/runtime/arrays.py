@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -45,3 +46,21 @@ def how_to_tensor(values: object, name: str) -> str:
     if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
         return f"join them with torch.stack({name})"
     return f"convert them with torch.as_tensor(np.asarray({name}))"
+
+
+def how_to_align(values: object, name: str, length: int) -> str:
+    """Advice, with the code, on how to get a number for each of `length` rows from labels of another shape."""
+    shape = tuple(values.shape if isinstance(values, Tensor) else np.asarray(values).shape)
+    if math.prod(shape) == length:
+        variable = name.removeprefix("query ").replace(" ", "_")
+        code = f"{variable}.flatten()" if isinstance(values, Tensor) else f"np.ravel({variable})"
+        return f"flatten them: {code}"
+    if isinstance(values, Tensor) and values.ndim == 2 and len(values) == length:
+        return (
+            f"if each row has several tags, pass trivet.Tags({name}); if there is a column for each class, take the "
+            f"largest: {name}.argmax(dim=1)"
+        )
+    if isinstance(values, Tensor) and values.ndim == 1 and 0 < len(values) < length and length % len(values) == 0:
+        views = length // len(values)
+        return f"if each item has {views} views in the batch, all first views first, repeat it: {name}.repeat({views})"
+    return "give one for each row"
