@@ -19,6 +19,7 @@ EXTRAS = {  # module -> extra; all others are of the extra `train`
     "tensorboard": "loggers",
     "mlflow": "loggers",
     "wandb": "loggers",
+    "pandas": "",  # of no extra
 }
 
 
@@ -43,4 +44,5 @@ def missing(module: str) -> str:
     """The sentence for a module that is not installed."""
     library = module.partition(".")[0]
     extra = EXTRAS.get(library, "train")
-    return f"this needs {library}, which is not installed: run pip install 'trivet[{extra}]'."
+    package = f"'trivet[{extra}]'" if extra else library
+    return f"this needs {library}, which is not installed: run pip install {package}."

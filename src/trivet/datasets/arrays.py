@@ -1,0 +1,197 @@
+"""Embeddings and labels in memory, of numpy, torch, pandas, polars or plain lists, as those of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from torch import Tensor
+
+from trivet.io.embedding_table import Vectors, select_rows
+from trivet.io.table import arrow_table, check_embeddings, listed
+from trivet.io.tag_cells import LIST, TagCells, TagMatch, with_tags
+from trivet.mining import Classes, Relation
+from trivet.mining.tags import Tags
+from trivet.runtime.text import rows_hold
+
+LEVEL = "label"  # the name of labels without one
+
+
+def read_arrays(
+    embeddings: Any,
+    labels: Any,
+    *,
+    ids: Any = None,
+    texts: Any = None,
+    separator: str | None = None,
+    match: TagMatch = "any",
+    name: str = "the arrays",
+) -> Vectors:
+    """Read embeddings with the labels of their rows, as `read_vectors` reads those of a file.
+
+    Args:
+        embeddings: `(N, d)` floating point: an array, a tensor, a list of rows, a series of lists, or a data frame
+            whose columns are the dimensions.
+        labels: N classes, integers or texts, in any one-dimensional form; several levels as a dict or a data frame of
+            columns. Where one is a list, all are lists of tags; `trivet.Tags` are such lists.
+        ids: N different names of the rows.
+        texts: N texts that are shown of the rows.
+        separator: the mark between the tags of a text; "none" where each text is one class, whatever it holds.
+        match: which tags belong together, see `trivet.Tags`, whose own counts.
+        name: of the embeddings, for errors and results.
+
+    Raises:
+        ValueError: if these are not `(N, d)` finite floating point with N labels, ids and texts, or a row has none.
+    """
+    matrix = as_matrix(embeddings, name)
+    levels, tags = label_columns(labels)
+    columns = {level: cells(values, f"labels of {level!r}", len(matrix)) for level, values in levels.items()}
+    if ids is not None:
+        columns["id"] = cells(ids, "ids", len(matrix))
+    if texts is not None:
+        columns["text"] = cells(texts, "texts", len(matrix))
+    table = replace(arrow_table(Path(name), pa.table(columns)), vectors=matrix)
+    several = [level for level in levels if separator or pa.types.is_list(columns[level].type)]
+    if several:
+        table = with_tags(table, TagCells(separator or LIST, match if tags is None else tags.match), several)
+    return select_rows(table, list(levels), None, text=None if texts is None else "text", name=name)
+
+
+def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
+    """Embeddings `(N, d)` of any form that `read_arrays` takes; ValueError if they are not finite floating point."""
+    path = Path(name)
+    if _is_frame(values):
+        values = _frame_matrix(values, name)
+    elif isinstance(values, Tensor):
+        values = _numpy(values)
+    if not (isinstance(values, Iterable) or hasattr(values, "__array__")) or isinstance(values, str | bytes):
+        raise ValueError(f"the embeddings of {name} must be an array (N, d): got {values!r}; pass rows of numbers.")
+    rows = np.asarray(values) if hasattr(values, "__array__") else _joined(list(values), name)
+    if rows.dtype.kind == "O" and rows.ndim == 1:
+        rows = _joined(rows.tolist(), name)
+    check_embeddings(path, rows.shape)
+    if rows.dtype.kind != "f":
+        measured = "if these are measurements, convert them with numpy.asarray(embeddings, numpy.float32)"
+        remedy = measured if rows.dtype.kind in "biu" else "pass rows of numbers"
+        raise ValueError(f"the embeddings of {name} must be floating point: got {rows.dtype}; {remedy}.")
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
+    if broken:
+        raise ValueError(
+            f"the embeddings of {name} must be finite: {rows_hold(broken, 'NaN or infinity')}; drop these rows, or "
+            "embed them again."
+        )
+    return rows
+
+
+def label_columns(labels: Any) -> tuple[dict[str, Any], Tags | None]:
+    """Label level -> its values, and what says which of them belong together if they are `trivet.Tags`."""
+    if isinstance(labels, Tags):
+        sets = labels.rows(labels.items)[:, : len(labels.names)].tocsr()
+        return {LEVEL: [labels.names[row].tolist() for row in np.split(sets.indices, sets.indptr[1:-1])]}, labels
+    if isinstance(labels, Classes):
+        labels = labels.items
+    if isinstance(labels, Relation):
+        raise ValueError(
+            f"labels must be classes or tags here: got {type(labels).__name__}; trivet.metrics.evaluate and "
+            "trivet.collapse.diagnose take such relations."
+        )
+    if isinstance(labels, Mapping) or _is_frame(labels):
+        names = list(labels) if isinstance(labels, Mapping) else list(labels.columns)
+        return {str(name): labels[name] for name in names}, None
+    name = getattr(labels, "name", None)
+    return {name if isinstance(name, str) and name else LEVEL: labels}, None
+
+
+def cells(values: Any, what: str, count: int) -> pa.Array:
+    """Values of N rows, missing ones null.
+
+    Args:
+        what: they are, for errors.
+        count: N.
+
+    Raises:
+        ValueError: if there are not N, they are not one for each row, or not all of a kind.
+    """
+    if isinstance(values, str | bytes) or not (isinstance(values, Iterable) or hasattr(values, "__array__")):
+        raise ValueError(f"{what} must be one for each of the {count} embeddings: got {values!r}; pass a list of them.")
+    shape = tuple(getattr(values, "shape", ())) or (len(values) if isinstance(values, Sequence) else count,)
+    if len(shape) != 1:
+        raise ValueError(
+            f"{what} must be one for each embedding, (N,): got shape {shape}; "
+            + (
+                "flatten them with labels.reshape(-1)."
+                if 1 in shape[1:]
+                else "pass a dict of columns, one for a level."
+            )
+        )
+    entries = _listed(values)
+    if len(entries) != count:
+        raise ValueError(
+            f"{what} must be one for each embedding: got {len(entries)} for {count}; pass both in the same order."
+        )
+    if any(isinstance(entry, list | tuple | set | frozenset | np.ndarray) for entry in entries):
+        entries = [entry if entry is None else _listed(entry) for entry in entries]
+    try:
+        return pa.array(entries, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        kinds = sorted({type(entry).__name__ for entry in entries if entry is not None})
+        raise ValueError(
+            f"{what} must be integers, texts or lists of these, all of one kind: got {listed(kinds)}; convert them "
+            "with [str(label) for label in labels]."
+        ) from None
+
+
+def _listed(values: Any) -> list[Any]:
+    """The values of an array, a series, a tensor, a set or a list as Python has them."""
+    values = values.detach().cpu() if isinstance(values, Tensor) else values
+    convert = getattr(values, "tolist", None) or getattr(values, "to_list", None)
+    entries = list(convert()) if convert else sorted(values) if isinstance(values, set | frozenset) else list(values)
+    return [entry.item() if isinstance(entry, np.generic | Tensor) and entry.ndim == 0 else entry for entry in entries]
+
+
+def _is_frame(values: Any) -> bool:
+    """Test whether it is a data frame, of whatever library."""
+    return hasattr(values, "columns") and hasattr(values, "shape") and len(values.shape) == 2
+
+
+def _frame_matrix(frame: Any, name: str) -> npt.NDArray[Any]:
+    """The columns of a data frame side by side; a single column of lists as rows."""
+    names = list(frame.columns)
+    columns = [np.asarray(frame[column]) for column in names]
+    if len(names) == 1 and columns[0].dtype.kind == "O":
+        return _joined(columns[0].tolist(), name)
+    wrong = [column for column, values in zip(names, columns, strict=True) if values.dtype.kind not in "biuf"]
+    if wrong:
+        drop = f"embeddings.drop(columns={wrong!r})" if hasattr(frame, "iloc") else f"embeddings.drop({wrong!r})"
+        raise ValueError(
+            f"the embeddings of {name} must be columns of numbers: got others in {listed(list(map(repr, wrong)))}; "
+            f"pass {drop}, or the one column that holds lists."
+        )
+    return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
+
+
+def _numpy(values: Tensor) -> npt.NDArray[Any]:
+    """The values of a tensor, in float32 of a type that numpy lacks."""
+    values = values.detach().to_dense().cpu()
+    try:
+        return values.numpy()
+    except TypeError:
+        return values.float().numpy()
+
+
+def _joined(rows: list[Any], name: str) -> npt.NDArray[Any]:
+    """Rows of one length as a matrix."""
+    arrays = [_numpy(row) if isinstance(row, Tensor) else np.asarray(row) for row in rows]
+    lengths = [row.shape for row in arrays]
+    wrong = next((number for number, shape in enumerate(lengths) if len(shape) != 1 or shape != lengths[0]), None)
+    if wrong is not None and len(lengths[wrong]) == len(lengths[0]) == 1:
+        raise ValueError(
+            f"the embeddings of {name} must have the same length: row {wrong} has {lengths[wrong][0]} values, the "
+            f"first row has {lengths[0][0]}; embed all rows with one model."
+        )
+    return np.stack(arrays) if wrong is None and arrays else np.asarray(rows)
