@@ -63,8 +63,9 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_json.py
 	$(BIN)/python docs/make_experiments.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/make_site.py
+	$(BIN)/zensical build --strict --clean
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
 	find . -name __pycache__ -prune -exec rm -r {} +

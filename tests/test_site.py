@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import runpy
+import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from playwright.sync_api import Browser
 import trivet
 
 ROOT = Path(__file__).resolve().parents[1]
-HOOKS = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
-NAV = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+MAKE = runpy.run_path(str(ROOT / "docs" / "make_site.py"))
+NAMED = MAKE["navigation"](tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
 
 
 @pytest.mark.parametrize(
@@ -35,31 +36,37 @@ NAV = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     ],
 )
 def test_a_link_of_the_repository_leads_to_the_same_file_on_the_site(path: str, link: str, there: str) -> None:
-    assert HOOKS["relinked"](f"See [that]({link}).", path) == f"See [that]({there})."
+    assert MAKE["relinked"](f"See [that]({link}).", path) == f"See [that]({there})."
 
 
 def test_what_stands_in_code_is_no_link() -> None:
     text = "```python\nx[0](../a.md)\n```\n`[a](../b.md)` and [`c`](../SECURITY.md)\n"
-    assert HOOKS["links"](text) == ["../SECURITY.md"]
+    assert MAKE["links"](text) == ["../SECURITY.md"]
 
 
 def test_a_page_is_called_by_its_title_and_code_in_tables_has_plain_bars() -> None:
     text = "[data.md](data.md#levels), [here](data.md)\n\n| `a\\|b` | c \\| d |\n"
     page = "[Data](data.md#levels), [here](data.md)\n\n| `a|b` | c \\| d |\n"
-    assert HOOKS["as_on_site"](text, "docs/search.md") == page
+    assert MAKE["as_on_site"](text, "docs/search.md") == page
 
 
 def test_files_that_pages_link_to_come_along_with_what_they_link_to() -> None:
-    pages = {"docs/a.md": "[b](../studies/results/robust_training.md) [c](../examples/monitor_plain.py) [d](data.md)"}
-    found = HOOKS["linked_files"](pages)
-    assert found["studies/results/robust_training.md"].startswith("# ")
-    assert found["examples/monitor_plain.py.md"].startswith("# `examples/monitor_plain.py`\n\n```python\n")
-    assert all((ROOT / path).is_file() for path, what in found.items() if isinstance(what, Path))
-    assert "data.md" not in found
+    files = MAKE["site_files"](["docs/collapse.md", "docs/results.md"])
+    assert files["collapse.md"].startswith("# ")
+    assert files["examples/monitor_plain.py.md"].startswith("# `examples/monitor_plain.py`\n\n```python\n")
+    assert "data.md" in files
+    assert files["studies/results/robust_training.png"] == ROOT / "studies" / "results" / "robust_training.png"
+
+
+def test_a_link_that_leads_to_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.md").write_text("![A picture](no.png)\n")
+    monkeypatch.setitem(MAKE["site_files"].__globals__, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"a\.md links to no\.png; correct"):
+        MAKE["site_files"](["a.md"])
 
 
 def test_every_module_with_public_names_is_in_the_reference() -> None:
-    named = set(re.findall(r"reference/([\w.]+)\.md", NAV)) - {"index"}
+    named = {Path(page).stem for page in NAMED if page.startswith("reference/")} - {"index"}
     rooms = {room for room in dir(trivet) if (ROOT / "src" / "trivet" / room / "__init__.py").exists()}
     internal = {"commands", "config", "distances", "io", "reports", "runtime"}
     assert {name.split(".")[0] for name in named} == rooms - internal
@@ -77,16 +84,41 @@ def test_a_comment_after_an_attribute_is_its_description() -> None:
     assert made["sections"]("One.\n\nShape:\n    labels `(N,)`\n") == "One.\n\n**Shape.** labels `(N,)`\n"
 
 
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not all(map(find_spec, ("material", "mkdocstrings"))):
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the site is built from, and the site in build/site."""
+    if not all(map(find_spec, ("zensical", "mkdocstrings"))):
         pytest.skip("the extra docs is not installed")
-    folder = tmp_path_factory.mktemp("site")
-    # Strict makes an error of a broken link; not with --quiet, which counts no warnings.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("src", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "zensical.toml", folder)
+    MAKE["experiments"]()
+    MAKE["write_pages"](folder / "build" / "pages")
+    run = build(folder)
     assert run.returncode == 0, run.stderr
     return folder
+
+
+@pytest.fixture
+def site(project: Path) -> Path:
+    return project / "build" / "site"
+
+
+@pytest.mark.parametrize("link", ["data.md#no-such-part", "reference/losses.md#trivet.losses.NoLoss"])
+def test_a_link_to_a_part_that_is_missing_fails_the_build(project: Path, link: str) -> None:
+    page = project / "build" / "pages" / "scale.md"
+    text = page.read_text()
+    page.write_text(f"{text}\n[that]({link})\n")
+    run = build(project)
+    page.write_text(text)
+    assert run.returncode != 0
+    assert "scale.md" in run.stderr + run.stdout
 
 
 def test_search_works_from_files_and_asks_no_other_host(site: Path, browser: Browser) -> None:
@@ -94,10 +126,10 @@ def test_search_works_from_files_and_asks_no_other_host(site: Path, browser: Bro
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())
-    page.click("input.md-search__input")
-    page.keyboard.type("semihard")
-    page.wait_for_selector(".md-search-result__item")
-    assert "trivet.mining" in page.inner_text(".md-search-result__list")
+    page.click(".md-search__button")
+    page.get_by_role("combobox").fill("semihard")
+    page.get_by_role("option").first.click()
+    page.wait_for_url("**/reference/mining.html?*")
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 

@@ -1,4 +1,5 @@
-"""What mkdocs does not do by itself for the site: the reference, and the files of the repository that pages link to.
+"""Write build/pages, from which zensical builds the site: the pages of docs, the files of the repository that they link
+to, and a reference: .venv/bin/python docs/make_site.py
 
 Links in the pages are those of the repository, where they must work, too. On the site a page of `docs` has its path in
 `docs`, and any other file its path in the repository: what a page links to is brought along from there.
@@ -9,9 +10,11 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +51,7 @@ def _titled(match: re.Match[str], path: str) -> str:
 
 
 def _with_bars(match: re.Match[str]) -> str:
-    """A row of a table whose code has bars: GitHub wants them escaped, and mkdocs not."""
+    """A row of a table whose code has bars: GitHub wants them escaped, and the site not."""
     return re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), match[0])
 
 
@@ -68,28 +71,32 @@ def _links(text: str) -> Iterator[re.Match[str]]:
     return (match for match in LINK.finditer(text) if not any(match.start() in part for part in code))
 
 
-def linked_files(pages: dict[str, str]) -> dict[str, str | Path]:
-    """What the pages link to outside of docs, and what that links to: the path on the site -> a text, or a file.
+def site_files(pages: Iterable[str]) -> dict[str, str | Path]:
+    """These pages and what they link to, and what that links to: the path on the site -> a text, or a file.
 
     Args:
-        pages: the path in the repository of each page -> its text.
+        pages: paths in the repository.
+
+    Raises:
+        SystemExit: if a link leads to no file.
     """
     result: dict[str, str | Path] = {}
-    waiting = dict(pages)
+    waiting = dict.fromkeys(pages, "the navigation")
     while waiting:
-        page, text = waiting.popitem()
-        for link in links(text):
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
-            file, target = ROOT / path, in_site(path)
-            if path.startswith("docs/") or target in result or not file.is_file():
-                continue  # a link that leads nowhere is left to mkdocs, which refuses it
-            if file.suffix == ".md":
-                waiting[path] = file.read_text()
-                result[target] = as_on_site(waiting[path], path)
-            elif file.suffix in LANGUAGES:
-                result[target] = f"# `{path}`\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
-            else:
-                result[target] = file
+        path, page = waiting.popitem()
+        file, target = ROOT / path, in_site(path)
+        if target in result:
+            continue
+        if not file.is_file():
+            raise SystemExit(f"A link must lead to a file of the repository: {page} links to {path}; correct the link.")
+        if file.suffix == ".md":
+            text = file.read_text()
+            result[target] = as_on_site(text, path)
+            waiting |= {posixpath.normpath(posixpath.join(posixpath.dirname(path), link)): path for link in links(text)}
+        elif target.endswith(".md"):
+            result[target] = f"# `{path}`\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
+        else:
+            result[target] = file
     return result
 
 
@@ -109,32 +116,42 @@ def reference(modules: list[str]) -> dict[str, str]:
     return {"reference/index.md": head + "".join(rows), **pages}
 
 
-def on_config(config: Any) -> Any:
+def experiments() -> None:
     """Write the pages of the papers' experiments where they are missing or older than the runs."""
     runs, pages = "studies/results/reproduce", "docs/reproduce"
     front = ROOT / pages / "README.md"
     written = front.stat().st_mtime if front.is_file() else 0.0
     if any(file.stat().st_mtime > written for file in (ROOT / runs).glob("*.jsonl")):
         command = [sys.executable, "-m", "trivet", "reproduce", "all", "--as-is", "-o", runs, "--pages", pages]
-        subprocess.run(command, cwd=ROOT, check=True)
-    return config
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def on_files(files: Any, config: Any) -> Any:
-    from mkdocs.structure.files import File, InclusionLevel
-
-    modules = re.findall(r"'reference/([\w.]+)\.md'", str(config.nav))
-    for target, text in reference([name for name in modules if name != "index"]).items():
-        files.append(File.generated(config, target, content=text))
-    pages = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.abs_src_path}
-    named = re.findall(r"'([A-Z]+\.md)'", str(config.nav))  # of the folder of the repository itself
-    pages["docs/nav.md"] = "".join(f"[](../{name})" for name in named)
-    for target, content in linked_files(pages).items():
-        what = {"abs_src_path": str(content)} if isinstance(content, Path) else {"content": content}
-        inclusion = InclusionLevel.INCLUDED if target in named else InclusionLevel.NOT_IN_NAV
-        files.append(File.generated(config, target, inclusion=inclusion, **what))
-    return files
+def navigation(entries: Any) -> list[str]:
+    """The pages of the navigation of zensical.toml, in its order: strings, in lists and tables of any depth."""
+    if isinstance(entries, str):
+        return [entries]
+    return [
+        page for entry in (entries.values() if isinstance(entries, dict) else entries) for page in navigation(entry)
+    ]
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return markdown if page.file.generated_by else as_on_site(markdown, f"docs/{page.file.src_uri}")
+def write_pages(folder: Path) -> None:
+    """Write all that the site is built from into a folder, and nothing else.
+
+    Raises:
+        SystemExit: if a link leads to no file.
+    """
+    named = navigation(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    files = [file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.*") if not file.match("*.py*")]
+    modules = [Path(page).stem for page in named if page.startswith("reference/") and page != "reference/index.md"]
+    contents = site_files([*files, *(page for page in named if (ROOT / page).is_file())]) | reference(modules)
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, content in contents.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.read_bytes() if isinstance(content, Path) else content.encode())
+
+
+if __name__ == "__main__":
+    experiments()
+    write_pages(ROOT / "build" / "pages")
