@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import json
 import logging
@@ -26,6 +25,7 @@ from trivet.config.base import overridden
 from trivet.datasets import Splits
 from trivet.datasets.label_noise import add_noise
 from trivet.io.atomic_files import claimed, write_json
+from trivet.io.file_locks import locked_file
 from trivet.models import TextNetworkConfig
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.progress import reporter, show_progress, work
@@ -147,15 +147,13 @@ class ResultFile:
     def add(self, row: RunLine) -> None:
         line = json.dumps(row.as_json(), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            size = os.fstat(handle).st_size
-            broken = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            os.write(handle, (("\n" if broken else "") + line).encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with locked_file(self.file), self.file.open("r+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else f"\n{line}"
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def store_of(folder: Path, experiment: Experiment, size: Size) -> ResultFile:

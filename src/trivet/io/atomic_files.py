@@ -13,14 +13,11 @@ The names that a killed process may leave, which only this file knows:
     .trivet-moving            in it: what is on its way to `.trivet-replaced`, or back
     .trivet-dropped           in it: what is being removed
 
-Locks end with their process: what nobody has locked is a leftover, and the next command puts it right. They are those
-of the kernel, because filelock has none that several processes share and one of them turns into its own.
+Locks end with their process: what nobody has locked is a leftover, and the next command puts it right.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import glob
 import json
 import logging
@@ -29,18 +26,18 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from trivet.io.file_locks import WAIT, lock, open_lockable, replace_file
 from trivet.runtime.signals import undisturbed
 
 LOCK = ".lock"
 REPLACED, EARLIER, MOVING, DROPPED = (f".trivet-{name}" for name in ("replaced", "earlier", "moving", "dropped"))
 INSIDE = frozenset((LOCK, REPLACED, EARLIER, MOVING, DROPPED))
 PARTIAL = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.trivet")
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # of a file system that cannot lock
 log = logging.getLogger("trivet")
 _handles: set[int] = set()  # of the files that this process has locked
 
@@ -74,9 +71,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
         clear_left(path)
         handle = _lock(partial)
         yield partial
-        with partial.open("rb") as file:
+        with partial.open("r+b") as file:
             os.fsync(file.fileno())
-        partial.replace(path)
+        replace_file(partial, path)
     except OSError as error:
         if error.errno is None:
             raise
@@ -138,14 +135,10 @@ def partial_folder(path: Path) -> Iterator[Path]:
         InUseError: if another process is writing the file.
     """
     folder = path.resolve().with_name(f".{path.name}.trivet-parts")
-    with _locked(folder / LOCK, f"only one process may write a file: {path} is being written; wait for it to end."):
-        done = False
-        try:
-            yield folder
-            done = True
-        finally:
-            if done or not _content(folder):
-                shutil.rmtree(folder)
+    in_use = f"only one process may write a file: {path} is being written; wait for it to end."
+    with _locked(folder / LOCK, in_use, made=True):
+        yield folder
+        _empty(folder)
 
 
 @contextmanager
@@ -217,19 +210,16 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
             with False in any case, once others may come. It raises if the folder cannot be shared.
     """
     path = path.resolve()
-    lock = path / LOCK
 
     def begin() -> tuple[int | None, bool]:
         path.mkdir(parents=True, exist_ok=True)
-        handle = _lock(lock)
-        return (_lock(lock, fcntl.LOCK_SH), False) if handle is None else (handle, True)
+        handle = _lock(path / LOCK)
+        return (_lock(path / LOCK, shared=True), False) if handle is None else (handle, True)
 
     def end(begun: tuple[int | None, bool]) -> None:
         handle = begun[0]
-        if handle is not None and not _content(path) and _flock(handle, fcntl.LOCK_EX):
-            lock.unlink()
-            path.rmdir()
-        _release(handle)
+        unused = handle is not None and not _content(path) and lock(handle)
+        _release(handle, *((path / LOCK, path) if unused else ()))
 
     while True:
         with undisturbed(begin, end) as (handle, alone):
@@ -239,24 +229,18 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
                         with claimed(left.with_name(left.name[1:].removesuffix(".trivet-lock"))):
                             pass
                     prepare(True)
-                    _flock(handle, fcntl.LOCK_SH)
+                    lock(handle, shared=True, wait=True)
                 prepare(False)
                 yield
                 return
-        time.sleep(0.02)  # another is at `prepare`
+        time.sleep(WAIT)  # another is at `prepare`
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[bool]:
     """Try to claim the file `path` for this process until the block ends, also by death; yields whether it did."""
-    lock = path.with_name(f".{path.name}.trivet-lock")
-
-    def end(handle: int | None) -> None:
-        if handle is not None:
-            lock.unlink(missing_ok=True)
-        _release(handle)
-
-    with undisturbed(lambda: _lock(lock), end) as handle:
+    file = path.with_name(f".{path.name}.trivet-lock")
+    with undisturbed(lambda: _lock(file), lambda handle: _release(handle, file)) as handle:
         yield handle is not None
 
 
@@ -402,7 +386,7 @@ def _is_left(file: Path) -> bool:
     if PARTIAL.fullmatch(file.name) is None or file.is_symlink() or not file.is_file():
         return False
     try:
-        handle = _lock(file, create=0)
+        handle = _lock(file, create=False)
     except OSError:
         return False
     _release(handle)
@@ -410,26 +394,23 @@ def _is_left(file: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path, in_use: str, *, remove: bool = False) -> Iterator[None]:
+def _locked(path: Path, in_use: str, *, remove: bool = False, made: bool = False) -> Iterator[None]:
     """Hold a lock file, which is made if needed; InUseError `in_use` if another process holds it.
 
     Args:
         remove: the file goes with the lock, and not only with a folder that was made for it and holds nothing else.
+        made: the folder is such a one, also where it is there already.
     """
     folder = path.parent
-    made = not folder.exists()
+    made = made or not folder.exists()
 
     def begin() -> int | None:
         folder.mkdir(parents=True, exist_ok=True)
         return _lock(path)
 
     def end(handle: int | None) -> None:
-        unused = made and handle is not None and folder.is_dir() and not _content(folder)
-        if handle is not None and (remove or unused):
-            path.unlink(missing_ok=True)
-        if unused and not any(folder.iterdir()):
-            folder.rmdir()
-        _release(handle)
+        unused = made and folder.is_dir() and not _content(folder)
+        _release(handle, *((path, folder) if unused else (path,) if remove else ()))
 
     with undisturbed(begin, end) as handle:
         if handle is None:
@@ -437,11 +418,11 @@ def _locked(path: Path, in_use: str, *, remove: bool = False) -> Iterator[None]:
         yield
 
 
-def _lock(path: Path, how: int = fcntl.LOCK_EX, *, create: int = os.O_CREAT) -> int | None:
+def _lock(path: Path, *, shared: bool = False, create: bool = True) -> int | None:
     """Open a file and lock it until it is closed, also by death; None if it is locked already."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o666)
-        if not _flock(handle, how):
+        handle = open_lockable(path, create=create)
+        if not lock(handle, shared=shared):
             os.close(handle)
             return None
         if path.exists() and os.path.samestat(path.stat(), os.fstat(handle)):
@@ -450,22 +431,17 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX, *, create: int = os.O_CREAT) -> 
         os.close(handle)  # its last holder has removed it
 
 
-def _flock(handle: int, how: int) -> bool:
-    """Lock an open file, or share its lock; False if another process has it."""
-    try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True
-
-
-def _release(handle: int | None) -> None:
-    if handle in _handles:
-        _handles.discard(handle)
-        os.close(handle)
+def _release(handle: int | None, file: Path | None = None, folder: Path | None = None) -> None:
+    """Unlock a file; what is named goes with the lock: the file before others can lock it, and its folder if empty."""
+    if handle not in _handles:
+        return
+    if file is not None:
+        file.unlink(missing_ok=True)
+    _handles.discard(handle)
+    os.close(handle)
+    if folder is not None:
+        with suppress(OSError):  # another process has come
+            folder.rmdir()
 
 
 def _forget() -> None:
@@ -475,4 +451,5 @@ def _forget() -> None:
     _handles.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)

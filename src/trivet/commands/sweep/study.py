@@ -8,10 +8,8 @@ at most one trial that is open and at most one that was told.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, Self
 from trivet.commands.sweep.record import State, StudyDescription, SweepMeasurement, SweepRun, SweepTrial
 from trivet.commands.sweep.search_space import Range, SweepConfig, Value, Varied
 from trivet.commands.sweep.storage_address import database_url, sqlite_file, storage_name
+from trivet.io.file_locks import locked_file
 from trivet.runtime.extras import load
 
 STATES: dict[str, State] = {
@@ -164,12 +163,8 @@ class Study:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK}, {self._study._study_id})")
                 yield
             return
-        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with locked_file(self._lock):
             yield
-        finally:
-            os.close(handle)
 
     def importance(self) -> dict[str, float] | None:
         """Setting -> its share in the variance of the measure, by fANOVA; None with too few complete trials.
