@@ -13,7 +13,7 @@ from types import FrameType
 
 from trivet.runtime.extras import missing
 from trivet.runtime.safe_read import panics
-from trivet.runtime.signals import LostError, ending_signals
+from trivet.runtime.signals import LostError, ending_signals, send_to_itself
 from trivet.runtime.terminal import message, prepared
 
 MINED = "stopped; chunks that were mined are kept, and the same trivet mine goes on from them."
@@ -27,7 +27,7 @@ def main() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if _loads_extension(frame):
-            again = threading.Timer(0.05, signal.raise_signal, (number,))
+            again = threading.Timer(0.05, send_to_itself, (number,))
             again.daemon = True
             again.start()
             return

@@ -44,6 +44,14 @@ def ending_signals() -> list[signal.Signals]:
     return [number for number in known if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
+def send_to_itself(number: int) -> None:
+    """Send a signal to the main thread, from any other."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:  # Windows, where `os.kill` ends a process
+        signal.raise_signal(number)
+
+
 @contextmanager
 def handled_signals(
     handle: Callable[[int, FrameType | None], object],
