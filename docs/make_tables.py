@@ -1,16 +1,19 @@
-"""Write the tables of docs/data.md and docs/collapse_method.md from the code: .venv/bin/python docs/make_tables.py"""
+"""Write the tables of docs/data.md, collapse_method.md and coming_from.md from the code:
+.venv/bin/python docs/make_tables.py"""
 
 from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from trivet.collapse import THRESHOLDS
 from trivet.config.base import descriptions_of
 from trivet.datasets import DATA_SETS, DataConfig
 from trivet.datasets.published import counts_text
+from trivet.runtime import counterparts
 
 DOCS = Path(__file__).parent
 WORDS = runpy.run_path(str(DOCS / "make_settings.py"))
@@ -44,14 +47,18 @@ def thresholds() -> Iterator[str]:
         yield f"| {name} | {each.value:g} | {each.measure} | {each.meaning} |"
 
 
-TABLES = {"data.md": [data_settings, published_counts], "collapse_method.md": [thresholds]}
+TABLES: dict[str, dict[str, Callable[[], Iterable[str]]]] = {
+    "data.md": {"data_settings": data_settings, "published_counts": published_counts},
+    "collapse_method.md": {"thresholds": thresholds},
+    "coming_from.md": {title: partial(counterparts.tables().get, title, ()) for title in counterparts.tables()},
+}
 
 
 def page(name: str) -> str:
     """The page of this name with the tables of the code."""
     text = (DOCS / name).read_text(encoding="utf-8")
-    for table in TABLES[name]:
-        begin = f"<!-- {table.__name__}: docs/make_tables.py -->\n"
+    for title, table in TABLES[name].items():
+        begin = f"<!-- {title}: docs/make_tables.py -->\n"
         made = begin + "\n".join(table()) + "\n<!-- end -->"
         text, count = re.subn(f"{begin}.*?<!-- end -->", lambda _, made=made: made, text, flags=re.DOTALL)
         assert count == 1, begin

@@ -37,7 +37,7 @@ def test_every_strategy_and_loss_is_described() -> None:
         assert f"| `{loss.__name__}`, `{name}` |" in text
 
 
-@pytest.mark.parametrize("page", ["data.md", "collapse_method.md"])
+@pytest.mark.parametrize("page", ["data.md", "collapse_method.md", "coming_from.md"])
 def test_tables_are_those_of_the_code(page: str) -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))["page"](page)
     assert (ROOT / "docs" / page).read_text() == made, "run .venv/bin/python docs/make_tables.py"

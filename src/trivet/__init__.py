@@ -23,6 +23,7 @@ _OTHERS = {
     "mining.relations": ("Classes", "Relation"),
     "mining.tags": ("Tags",),
     "losses": ("DistillationLoss", "MatryoshkaLoss", "SymmetricLoss"),
+    "samplers.memory": ("CrossBatchMemory",),
     "samplers.pk": ("PKBatches",),
     "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor", "diagnose"),
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from trivet.mining.pairs import Pairs as Pairs
     from trivet.mining.positives import *  # noqa: F403  # its __all__ is the list
     from trivet.mining.tags import Tags as Tags
+    from trivet.samplers.memory import CrossBatchMemory as CrossBatchMemory
     from trivet.samplers.pk import PKBatches as PKBatches
     from trivet.samplers.relation import RelationBatches as RelationBatches
 
@@ -86,7 +88,9 @@ else:
             for table in _TABLES:
                 if name in (module := import_module(f"trivet.{table}")).__all__:
                     return getattr(module, name)
-        raise AttributeError(f"module 'trivet' has no attribute {name!r}")
+        from trivet.runtime.counterparts import missing_attribute
+
+        raise missing_attribute(__name__, name, [] if name.startswith("_") else __dir__())
 
     def __dir__() -> list[str]:
         rooms = (room.name for room in iter_modules(import_module("trivet").__path__) if not room.name.startswith("_"))

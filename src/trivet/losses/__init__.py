@@ -1,5 +1,7 @@
 """Losses on pairs, triplets, sets and proxies, one per file."""
 
+from typing import TYPE_CHECKING, Any
+
 from trivet.losses.approx_ndcg import ApproxNDCGLoss
 from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.circle import CircleLoss
@@ -20,6 +22,7 @@ from trivet.losses.supcon import SupConLoss
 from trivet.losses.symmetric import SymmetricLoss as SymmetricLoss  # nor has this one, for the same reason
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
+from trivet.runtime.counterparts import missing_attribute
 
 LOSSES: dict[str, type[EmbeddingLoss]] = {
     "triplet": TripletLoss,
@@ -60,3 +63,9 @@ __all__ = [
     "UnhingedMarginLoss",
     "UnhingedTripletLoss",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing_attribute(__name__, name, __all__)

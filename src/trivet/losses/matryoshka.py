@@ -9,6 +9,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from trivet.losses.engine import EmbeddingLoss, StepStats
+from trivet.runtime.arguments import explain_arguments
 
 
 class MatryoshkaLoss(nn.Module):
@@ -39,6 +40,7 @@ class MatryoshkaLoss(nn.Module):
         tensor(1.2505)
     """
 
+    @explain_arguments
     def __init__(
         self,
         loss: EmbeddingLoss | Sequence[EmbeddingLoss],

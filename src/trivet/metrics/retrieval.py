@@ -28,6 +28,7 @@ from trivet.metrics.tie_expectations import (
     measures_of,
 )
 from trivet.mining.gather import sum_over_processes
+from trivet.runtime.arguments import explain_arguments
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import report
 
@@ -145,6 +146,7 @@ class Retrieval:
         return differences
 
 
+@explain_arguments
 def retrieve(
     embeddings: Array,
     labels: Labels,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trivet.metrics.positive_ranks import PositiveRanks
 from trivet.runtime.arguments import nearest
+from trivet.runtime.counterparts import advice
 
 SERIES_FROM = 32.0  # where the asymptotic series of the digamma function has all digits
 
@@ -179,7 +180,7 @@ def check_measures(names: Sequence[str], others: Sequence[str] = ()) -> tuple[st
     if unknown or not names:
         wrong = unknown[0] if unknown else ""
         of_k = [f"{name}@{wrong.partition('@')[2] or 'K'}" for name in AT_K]
-        guess = nearest(wrong, [*known, *of_k]).partition("Allowed")[0].rstrip()
+        guess = advice(wrong) or nearest(wrong, [*known, *of_k]).partition("Allowed")[0].rstrip()
         raise ValueError(
             f"measures must be among {', '.join(f'{name}@K' for name in AT_K)} (K at least 1), "
             f"{', '.join([*FIXED, *others])}: got {repr(wrong) if wrong else 'none'}{f'; {guess}' if guess else '.'}"

@@ -1,5 +1,7 @@
 """Choice of comparisons: label relations, selectors of positives and negatives, index triplets and pairs."""
 
+from typing import TYPE_CHECKING, Any
+
 from trivet.mining import negatives, positives
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
@@ -9,6 +11,7 @@ from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
 from trivet.mining.relations import Classes, Relation
 from trivet.mining.selected_set import SelectedItems, SelectedSet
 from trivet.mining.triplets import MinedPairs, MinedTriplets, mine, mine_pairs
+from trivet.runtime.counterparts import missing_attribute
 
 __all__ = [
     "NEGATIVES",
@@ -29,3 +32,9 @@ __all__ = [
 ]
 __all__ += negatives.__all__
 __all__ += positives.__all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing_attribute(__name__, name, __all__)

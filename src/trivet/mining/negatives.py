@@ -370,9 +370,9 @@ NEGATIVES: dict[str, type[NegativeSelector]] = {
 
 def negative_selector(selector: NegativeName | NegativeSelector) -> NegativeSelector:
     """The selector itself, or the default one of that name."""
-    if not isinstance(selector, str):
+    if isinstance(selector, NegativeSelector):
         return selector
-    if selector not in NEGATIVES:
+    if not isinstance(selector, str) or selector not in NEGATIVES:
         raise ValueError(f"negatives = {selector!r} is not a negative strategy; {nearest(selector, NEGATIVES)}")
     return NEGATIVES[selector]()
 

@@ -183,9 +183,9 @@ POSITIVES: dict[str, type[PositiveSelector]] = {
 
 def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSelector:
     """The selector itself, or the default one of that name."""
-    if not isinstance(selector, str):
+    if isinstance(selector, PositiveSelector):
         return selector
-    if selector not in POSITIVES:
+    if not isinstance(selector, str) or selector not in POSITIVES:
         raise ValueError(f"positives = {selector!r} is not a positive strategy; {nearest(selector, POSITIVES)}")
     return POSITIVES[selector]()
 

@@ -17,7 +17,7 @@ from trivet.mining.negatives import NegativeName, NegativeSelector, negative_sel
 from trivet.mining.positives import PositiveName, PositiveSelector, positive_selector
 from trivet.mining.selected_set import SelectedItems, SelectedSet
 from trivet.mining.strategy import Strategy
-from trivet.runtime.arguments import check_at_least, check_name
+from trivet.runtime.arguments import check_at_least, check_name, explain_arguments
 
 
 class MinedPairs(NamedTuple):
@@ -43,6 +43,7 @@ class MinedTriplets(NamedTuple):
     negative: Tensor
 
 
+@explain_arguments
 @torch.no_grad()
 def mine(
     embeddings: Tensor,
@@ -114,6 +115,7 @@ def mine(
     return MinedTriplets(*_joined(tuples, 3, batch))
 
 
+@explain_arguments
 @torch.no_grad()
 def mine_pairs(
     embeddings: Tensor,

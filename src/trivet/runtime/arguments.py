@@ -4,21 +4,70 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, TypeVar
+
+from trivet.runtime.counterparts import advice
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """The part of an error sentence that helps with an unknown name: the closest allowed one, then all of them."""
+def nearest(name: object, allowed: Iterable[str]) -> str:
+    """The part of an error sentence that helps with an unknown name: the closest allowed one, then all of them.
+
+    For a class of another library, or an object of it, what stands for it here.
+    """
     names = sorted(allowed)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    return f"{guess}Allowed: {', '.join(names)}."
+    text = name if isinstance(name, str) else type(name).__name__
+    guess = advice(text) if text[:1].isupper() else ""
+    if not guess and (close := difflib.get_close_matches(text, names, n=1, cutoff=0.5)):
+        guess = f"did you mean {close[0]!r}?"
+    return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
 
 
-def check_name(value: str, allowed: Iterable[str], *, name: str) -> None:
+def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function, so that an argument it does not have is an error that names the one it has.
+
+    The error is a TypeError, as of any function. It costs nothing until there is one.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            if message := _wrong_call(function, args, kwargs):
+                raise TypeError(message) from None
+            raise
+
+    return call
+
+
+def _wrong_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Description of a call with too many arguments by position or one of an unknown name; "" of any other call."""
+    parameters = list(signature(function).parameters.values())
+    name, first = function.__name__, 0
+    if parameters[0].name == "self":
+        name, first = type(args[0]).__name__, 1
+    by_position = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD][first:]
+    by_name = [each.name for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
+    if len(args) - first > len(by_position):
+        return (
+            f"{name} takes {', '.join(by_position) or 'nothing'} by position: got {len(args) - first}; pass "
+            f"the others by name: {', '.join(f'{each}=' for each in by_name)}."
+        )
+    unknown = [each for each in kwargs if each not in {*by_position, *by_name}]
+    if not unknown or any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return ""
+    help_text = advice(unknown[0], callee=name, value=kwargs[unknown[0]])
+    return f"{name} has no argument {unknown[0]!r}; {help_text or nearest(unknown[0], [*by_position, *by_name])}"
+
+
+def check_name(value: object, allowed: Iterable[str], *, name: str) -> None:
     """Raise ValueError, with the nearest allowed value, unless `value` is one of them."""
     allowed = list(allowed)
     if value not in allowed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trivet.runtime.counterparts import missing_attribute
 from trivet.samplers.epochs import Coverage, EpochBatches
 from trivet.samplers.memory import CrossBatchMemory, References
 from trivet.samplers.micro import embed_in_pieces, micro_batches
@@ -39,4 +40,4 @@ def __getattr__(name: str) -> Any:
         from trivet.samplers.config import BatchConfig
 
         return BatchConfig
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_attribute(__name__, name, __all__)

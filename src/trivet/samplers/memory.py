@@ -14,6 +14,7 @@ from trivet.mining.batch import Batch, Labels, check_batch
 from trivet.mining.gather import Gathered, LocalBatch
 from trivet.mining.gather import gather as gather_rows
 from trivet.mining.relations import Relation
+from trivet.runtime.arguments import explain_arguments
 
 
 class References(NamedTuple):
@@ -75,6 +76,7 @@ class CrossBatchMemory(nn.Module):
     signature: Tensor
     added: Tensor
 
+    @explain_arguments
     def __init__(self, *, size: int, embedding_dim: int) -> None:
         super().__init__()
         for name, value in [("size", size), ("embedding_dim", embedding_dim)]:

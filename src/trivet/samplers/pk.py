@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from trivet.runtime.arguments import explain_arguments
 from trivet.runtime.arrays import Integers
 from trivet.samplers.epochs import Coverage, EpochBatches, check_step
 
@@ -105,6 +106,7 @@ class PKBatches(EpochBatches):
         ([torch.Size([4, 8]), torch.Size([4, 8])], {'seed': 0, 'epoch': 1, 'step': 0})
     """
 
+    @explain_arguments
     def __init__(
         self,
         labels: npt.ArrayLike | Tensor,

@@ -26,7 +26,7 @@ from trivet.mining.negatives import negative_selector
 from trivet.mining.positives import positive_selector
 from trivet.mining.relations import Unlabelled
 from trivet.mining.strategy import Strategy
-from trivet.runtime.arguments import check_at_least, check_name, check_options
+from trivet.runtime.arguments import check_at_least, check_name, check_options, explain_arguments
 
 MAX_PAIRS = 2**40  # squared distances whose sum must be finite
 
@@ -111,6 +111,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
         """Parameter groups for an optimiser, with the loss's own learning rates; empty without parameters."""
         return []
 
+    @explain_arguments
     def forward(
         self,
         embeddings: Tensor,

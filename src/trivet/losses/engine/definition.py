@@ -3,7 +3,7 @@
 # No postponed annotations: signatures of losses in other files hold these types.
 from abc import ABC, abstractmethod
 from dataclasses import InitVar, dataclass, field
-from typing import ClassVar, Literal, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 import torch
 
@@ -14,6 +14,7 @@ from trivet.mining.index_tuples import Disjoint
 from trivet.mining.negatives import NegativeName, NegativeSelector
 from trivet.mining.positives import PositiveName, PositiveSelector
 from trivet.mining.strategy import Strategy
+from trivet.runtime.arguments import explain_arguments
 
 Reduction = Literal["mean", "mean-active", "max", "sum", "anchors", "objective"]
 Term = Literal["triplet", "pair", "set", "proxy"]
@@ -27,7 +28,9 @@ def loss_options(definition: type[Definition]) -> type[Definition]:
 
     One with `field(default=..., init=False)` is fixed: no argument of this loss. `metadata=ABOVE_ZERO` has it checked.
     """
-    return dataclass(kw_only=True, eq=False, repr=False)(definition)
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(definition)
+    made.__init__ = explain_arguments(made.__init__)
+    return cast(type[Definition], made)
 
 
 @loss_options

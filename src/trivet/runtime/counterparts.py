@@ -1,0 +1,104 @@
+"""Names and options of other libraries, and what stands for them here: the tables of docs/coming_from.md."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+CODE = re.compile(r"`([^`]+)`")
+CLASS = re.compile(r"(?<![\w.])(?=[A-Z]\w*\()")  # where its name begins, without its module
+
+
+class Counterpart(NamedTuple):
+    """A row of a table; texts in Markdown."""
+
+    library: str
+    there: list[str]  # the pieces of code in its first cell
+    here: str
+    value: str = ""
+
+
+@cache
+def tables() -> dict[str, list[str]]:
+    """Title, which begins with the library, -> lines in Markdown."""
+    text = files("trivet.runtime").joinpath("counterparts.md").read_text(encoding="utf-8")
+    sections = (section.split("\n") for section in text.removeprefix("# ").split("\n# "))
+    return {title: [line for line in lines if line.startswith("|")] for title, *lines in sections}
+
+
+@cache
+def counterparts() -> list[Counterpart]:
+    """The rows of all tables."""
+    rows = []
+    for title, (_, _, *lines) in tables().items():
+        for line in lines:
+            there, *others = (cell.strip() for cell in line.strip("|").split(" | "))
+            rows.append(Counterpart(title.partition(":")[0], CODE.findall(there), *others))
+    return rows
+
+
+@cache
+def foreign_names() -> frozenset[str]:
+    """The classes, functions and options of other libraries that have a row."""
+    return frozenset(name for row in counterparts() for span in row.there for name in _names(span))
+
+
+def advice(word: str, *, callee: str = "", value: object = None) -> str:
+    """Advice on what stands here for a name or an option of another library; "" where no row has it.
+
+    Args:
+        callee: the function or class of this library that got it as an option; "" if it is no option.
+        value: of the option.
+    """
+    matches = []
+    for row in counterparts():
+        options_of_callee = callee and f"{callee}(" in row.here
+        for span in row.there:
+            if word in (re.findall(r"\w+", span) if options_of_callee else _names(span)):
+                matches.append((0 if re.match(rf"{word}\b", span) else len(span), span, row))
+    if not matches:
+        return ""
+    least = min(length for length, *_ in matches)
+    best = [(span, row) for length, span, row in matches if length == least]
+    best = [(span, row) for span, row in best if f"{type(value).__name__}(" in span] or best
+    if _is_call(best[0][1].here):  # the first row of a class is that of its defaults
+        best = best[:1]
+    sentences = [_sentence(span, row) for span, row in best if row is best[0][1] or not _is_call(row.here)]
+    return f"a name of {best[0][1].library}: {'; '.join(sentences)}."
+
+
+def _names(span: str) -> list[str]:
+    """The names that a piece of code is about: the word that it begins with, and whatever it calls."""
+    return re.findall(r"^\w+(?=$|[(=])|(?<![.\w])\w+(?=\()", span)
+
+
+def _is_call(here: str) -> bool:
+    return re.match(r"`[\w.]+\(", here) is not None
+
+
+def _sentence(span: str, row: Counterpart) -> str:
+    """Advice on a piece of code of another library, with what stands for it."""
+    here = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", row.here.partition(". ")[0])
+    here = CODE.sub(lambda code: code[1] if "..." in code[1] else CLASS.sub("trivet.", code[1]), here)
+    verb = "there is" if here.startswith("none") else "use" if _is_call(row.here) else "pass"
+    equal = re.split(r"[:;.]", row.value)[0]
+    return f"for {span} {verb} {here}{equal and f' ({equal})'}"
+
+
+def missing_attribute(module: str, name: str, known: Iterable[str]) -> Exception:
+    """The error for a name that a module does not have: what stands for it, or the nearest that there is.
+
+    It is an ImportError where an import statement wants the name, which would drop the words of an AttributeError.
+    """
+    known = {*known}
+    text = advice(name)
+    if not text and (close := get_close_matches(name, {*known, *foreign_names()}, n=1, cutoff=0.75)):
+        text = f"did you mean {close[0]!r}?" if close[0] in known else f"{close[0]} is {advice(close[0])}"
+    imported = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
+    error = ImportError if imported else AttributeError
+    return error(f"module {module!r} has no attribute {name!r}{text and f'; {text}'}", name=name)
