@@ -55,7 +55,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
-# The site needs no server and no network: build/site/index.html.
+# The site needs no server and no network: build/site/index.html. It holds the pages as Markdown, too, for llms.txt.
 docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_tables.py
@@ -63,8 +63,10 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_json.py
 	$(BIN)/python docs/make_experiments.py
+	$(BIN)/python docs/make_llms.py
 	$(BIN)/python docs/make_site.py
 	$(BIN)/zensical build --strict --clean
+	cp -R build/pages/. build/site
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

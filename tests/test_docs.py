@@ -48,6 +48,7 @@ def test_tables_are_those_of_the_code(page: str) -> None:
     [
         ("make_commands.py", "docs/command_line.md"),
         ("make_json.py", "docs/json.md"),
+        ("make_llms.py", "docs/llms.txt"),
         ("make_experiments.py", "src/trivet_papers/experiments.json"),
     ],
 )

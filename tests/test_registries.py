@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -20,6 +21,11 @@ def test_what_is_registered_is_exported(registry: dict[str, type[Any]], exported
     assert sorted(made.__name__ for made in registry.values()) == sorted(exported)
     assert set(exported) <= set(trivet.__all__)
     assert all(getattr(trivet, made.__name__) is made for made in registry.values())
+
+
+def test_dir_lists_the_names_and_packages_that_are_public_alone() -> None:
+    packages = {file.parent.name for file in Path(trivet.__path__[0]).glob("*/__init__.py")}
+    assert set(dir(trivet)) == {*trivet.__all__, *packages}
 
 
 @pytest.mark.parametrize(("names", "registry"), [(PositiveName, POSITIVES), (NegativeName, NEGATIVES)])

@@ -94,4 +94,4 @@ else:
 
     def __dir__() -> list[str]:
         rooms = (room.name for room in iter_modules(import_module("trivet").__path__) if not room.name.startswith("_"))
-        return sorted({*globals(), *__getattr__("__all__"), *rooms})
+        return sorted({*__getattr__("__all__"), *rooms})
