@@ -40,7 +40,7 @@ def train(steps: int) -> list[float]:
         ids = torch.randperm(512, generator=generator)[:64][rank::processes]  # this process's share of the batch
         value = learner(inputs[ids], labels[ids], ids)
         optimizer.zero_grad()
-        (value * processes).backward()  # DistributedDataParallel divides by the number of processes
+        value.backward()
         optimizer.step()
         values.append(value.item())
     return values

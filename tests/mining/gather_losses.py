@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from pytorch_metric_learning import losses, reducers
+from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from tests.every_loss import EVERY_LOSS, PROXIES
 from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message, thorough
 from torch import Tensor, nn
@@ -143,13 +145,15 @@ def outcome(
     references: Tensor | None,
     group: dist.ProcessGroup | None,
 ) -> Outcome:
-    """After backward; what each process has only a share of is added up over the group."""
+    """After backward; gradients of what the processes share are averaged, those of the own rows are of one process."""
     loss.zero_grad()
     value.backward()
     nothing = torch.zeros(())
     shares = [nothing if references is None else references.grad, *(p.grad for p in loss.parameters())]
     if group is not None:
-        shares = [sum_over_processes(share, group=group) for share in shares]
+        size = dist.get_world_size(group)
+        shares = [sum_over_processes(share, group=group) / size for share in shares]  # as DistributedDataParallel does
+        embeddings.grad /= size
     return Outcome(value.detach(), embeddings.grad, shares[0], shares[1:], record_of(loss), loss.key.tolist())
 
 
@@ -402,7 +406,7 @@ def distillation_is_that_of_one_process(crew: Crew) -> None:
         assert whole.grad is not None
         assert own.grad is not None
         assert torch.allclose(found, expected, rtol=1e-12)
-        assert torch.allclose(own.grad, whole.grad[span], rtol=1e-9, atol=1e-12)
+        assert torch.allclose(own.grad / crew.size, whole.grad[span], rtol=1e-9, atol=1e-12)
     wide = 5 if crew.rank else 4
     embeddings, other = torch.ones(2, wide), torch.ones(2, 8 - wide)
     told = message(lambda: loss(embeddings, other, gather=crew.group or True))
@@ -579,7 +583,8 @@ def frozen_embeddings_and_a_learned_boundary(crew: Crew) -> None:
     one, other = (margin_per_class(positives="all", negatives="all").double() for _ in range(2))
     one(case.embeddings, case.labels).backward()
     other(case.embeddings[span], case.labels[span], gather=crew.group).backward()
-    assert distance(sum_over_processes(other.beta.grad, group=crew.group), one.beta.grad) <= 1e-12
+    mean = sum_over_processes(other.beta.grad, group=crew.group) / crew.size
+    assert distance(mean, one.beta.grad) <= 1e-12
 
 
 @check
@@ -674,13 +679,38 @@ def parallel_training_is_training_on_one_process(crew: Crew) -> None:
             expected = one(case.embeddings, case.labels)
             found = parallel(case.embeddings[span], case.labels[span])
             assert distance(found, expected) <= 1e-10, (step, found, expected)
-            for value, optimizer in zip((expected, found * crew.size), optimizers, strict=True):
+            for value, optimizer in zip((expected, found), optimizers, strict=True):
                 optimizer.zero_grad()
                 value.backward()
                 optimizer.step()
         for (name, expected), found in zip(one.named_parameters(), many.parameters(), strict=True):
             assert distance(found, expected) <= 1e-10, name
             assert distance(start[name], expected) > 1e-2, name
+
+
+@check
+def gradients_are_those_of_one_process_and_of_the_wrapper_of_pytorch_metric_learning(crew: Crew) -> None:
+    """Under DistributedDataParallel, around the model alone, and by the mean of the gradients without it."""
+    theirs = DistributedLossWrapper(losses.TripletMarginLoss(margin=0.2, reducer=reducers.MeanReducer()))
+    ours = trivet.TripletLoss(margin=0.2, distance="euclidean", normalize=True, positives="all", negatives="all")
+    case = Case([4] * crew.size)
+    span = crew.span(case.counts)
+
+    def gradients(loss: Callable[[Tensor, Tensor], Tensor], rows: slice, wrapped: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3).double()
+        module = nn.parallel.DistributedDataParallel(model) if wrapped else model
+        loss(module(case.embeddings[rows]), case.labels[rows]).backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    rows = case.embeddings[span], case.labels[span]
+    assert math.isclose(theirs(*rows), crew.size * ours(*rows, gather=True), rel_tol=1e-12)
+    expected = gradients(ours, slice(None), wrapped=False)
+    gathered = partial(ours, gather=True)
+    means = [sum_over_processes(grad) / crew.size for grad in gradients(gathered, span, wrapped=False)]
+    for found in (gradients(gathered, span, wrapped=True), means, gradients(theirs, span, wrapped=True)):
+        assert max(map(distance, found, expected)) <= 1e-12
+    assert min(grad.abs().max() for grad in expected) > 1e-3
 
 
 @check_of_two

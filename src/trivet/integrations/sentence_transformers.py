@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from trivet.losses import MatryoshkaLoss
@@ -21,6 +20,7 @@ from trivet.mining.batch import Labels
 from trivet.mining.gather import LocalBatch, gather
 from trivet.mining.pairs import Pairs
 from trivet.samplers import PKBatches
+from trivet.runtime.arguments import explain_arguments
 
 
 class BatchLoss(nn.Module):
@@ -53,12 +53,8 @@ class BatchLoss(nn.Module):
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
         if columns > 1:
             return self._pairs(embeddings, columns)
-        if not self.gather:
-            value: Tensor = self.loss(embeddings, labels)
-            return value
-        value = self.loss(embeddings, labels, gather=True)
-        # Its gradients are shares, and the trainer takes their mean over the processes: see EmbeddingLoss.forward.
-        return value.detach() + (value - value.detach()) * dist.get_world_size()
+        value: Tensor = self.loss(embeddings, labels, gather=self.gather)
+        return value
 
     def _pairs(self, embeddings: Tensor, columns: int) -> Tensor:
         """The mean over the own anchors, against the other columns of all processes."""
@@ -98,8 +94,8 @@ class SentenceLoss(nn.Module):
     Args:
         model: the SentenceTransformer that the trainer trains.
         loss: any.
-        gather: compare with the texts of all processes of torch.distributed. Its value is that of the batch of one
-            process, and the gradient too, once the trainer has taken the mean over the processes.
+        gather: compare with the texts of all processes of torch.distributed, see `EmbeddingLoss.forward`. With several
+            columns the value is the mean over the own texts.
         both_directions: for columns: the mean of comparing the first with the others, and the second with the first.
 
     Attributes:
@@ -118,6 +114,7 @@ class SentenceLoss(nn.Module):
         >>> trainer = SentenceTransformerTrainer(model, args, train_dataset=data, loss=loss)  # doctest: +SKIP
     """
 
+    @explain_arguments
     def __init__(
         self,
         model: nn.Module,

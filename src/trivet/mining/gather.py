@@ -2,9 +2,10 @@
 
 Each process takes its own rows as anchors and the rows of all processes as references. With T_r the sum of the terms
 of process r, and C their number over all processes, the loss is V = (T_0 + ... + T_(W-1)) / C, the same on every
-process. `sum_over_processes` adds up the T_r and hands the gradient of V to the own one; `gather_rows` brings home
-what the other processes found for the own rows. So the gradient with respect to the own rows is exactly that of a
-single process which holds the whole batch.
+process. `sum_over_processes` adds up the T_r and hands W times the gradient of V to the own one; `gather_rows` brings
+home what the other processes found for the own rows. So the gradient with respect to the own rows is exactly W times
+that of a single process which holds the whole batch, and the mean over the processes of the gradients of parameters,
+which all that train in parallel take, is that of the single process.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def gather(check: Callable[[], LocalBatch], group: dist.ProcessGroup | None = No
     Rows do not lose a bit on the way, and no two processes need bring the same number of them. Where gradients are
     wanted, backward must run on every process too; it exchanges the gradient of the gathered rows.
 
-    Each process's gradient of its parameters holds the share of its own rows: the sum over the processes is the
-    gradient of the loss. DistributedDataParallel takes the mean; there, multiply the loss by the number of processes.
+    Each process's gradient of its parameters is that of its own rows times the number of processes: the mean over them,
+    which DistributedDataParallel takes, is the gradient of the loss.
 
     Args:
         check: makes the own part, or raises. It runs in here because a process that fails must tell the others, which
@@ -200,12 +201,6 @@ def references_as_anchors(batch: Batch, processes: Processes | None) -> Batch:
     )
 
 
-def local_share(value: Tensor, gather: bool | dist.ProcessGroup) -> Tensor:
-    """A value that all processes have alike, with this process's share of the gradient: the shares add up to it."""
-    share = value / dist.get_world_size(None if isinstance(gather, bool) else gather)
-    return share + (value - share).detach()
-
-
 @dataclass(frozen=True)
 class Processes:
     """The processes that share a batch."""
@@ -249,7 +244,7 @@ def sum_over_processes(
 ) -> Tensor:
     """The sum of a tensor of any shape over all processes, in its dtype.
 
-    Counted as one number that the processes share: its gradient goes to `local` as it comes.
+    Its gradient, which is the same on every process, goes to `local` times their number, as the sum of them.
 
     Args:
         gathered: the gathered rows that `local` was made of. Then backward passes by them, and exchanges their
@@ -342,13 +337,14 @@ class _GatherRows(torch.autograd.Function):
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local: Tensor, gathered: Tensor | None, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.size = dist.get_world_size(group)
         return _added(local, group)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         # No gradient for `gathered`: being an input is enough for backward to pass by its node, with zeros if need be.
-        return grad, None, None
+        return grad * ctx.size, None, None
 
 
 def _concatenated(rows: Tensor, group: dist.ProcessGroup | None) -> Tensor:

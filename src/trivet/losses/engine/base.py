@@ -134,9 +134,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
                 pytorch-metric-learning give them: anchors, positives and negatives of triplets, each `(T,)`; or
                 anchors, positives `(P,)` and anchors, negatives `(Q,)` of pairs.
             gather: the batch is that of all processes of torch.distributed (or of a group), of which each brings its
-                part and computes the terms of its own anchors. The value and the gradient of the embeddings are those
-                of one process with the whole batch; gradients of parameters are shares, to be summed over the
-                processes: under DistributedDataParallel, which averages them, multiply the loss by their number.
+                part and computes the terms of its own anchors. The value is that of one process with the whole batch,
+                and so is the mean over the processes of the gradients of parameters, which DistributedDataParallel,
+                FSDP, accelerate and Lightning take. The gradient of embeddings is W times that of the one process.
                 `references`, the same on every process, come after the whole batch, also without `with_batch`.
 
         Shape:
@@ -189,7 +189,7 @@ class EmbeddingLoss(LossDefinition, nn.Module):
                 value = self._reduce(batch, indices, None)
         if self.parameter_weight:
             values: Tensor = getattr(self, self.parameter)
-            value = value + parameter_penalty(values, batch, self.parameters_per, self.parameter_weight, gather)
+            value = value + parameter_penalty(values, batch, self.parameters_per, self.parameter_weight)
         if self.norm_weight:
             others = None if references is None or with_batch or gather else references.to(value.dtype)
             value = value + norm_penalty(embeddings.to(value.dtype), others, batch, self.norm_weight, gather)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trivet.mining.batch import Batch
-from trivet.mining.gather import local_share, sum_over_processes
+from trivet.mining.gather import sum_over_processes
 
 
 def parameter_penalty(
@@ -17,7 +17,6 @@ def parameter_penalty(
     batch: Batch,
     per: Literal["class", "sample"] | None,
     weight: float,
-    gather: bool | dist.ProcessGroup,
 ) -> Tensor:
     """The weight times the sum of the parameters `(C,)` of the classes or samples of the batch, or of one for all."""
     if per is not None:
@@ -25,8 +24,7 @@ def parameter_penalty(
         numbers = anchors.labels if per == "class" else anchors.ids
         assert numbers is not None
         parameters = parameters * torch.zeros_like(parameters).index_fill_(0, numbers, 1)
-    penalty = weight * parameters.sum()
-    return local_share(penalty, gather) if gather else penalty
+    return weight * parameters.sum()
 
 
 def norm_penalty(
