@@ -273,7 +273,7 @@ def test_intervals_are_of_the_values_themselves() -> None:
     result = retrieve(
         generator.normal(size=(40, 3)), grades(generator.integers(0, 4, size=40).tolist()), measures=("ndcg@5", "map")
     )
-    removals = sampling_variance._removals(result, result.counted)
+    removals = sampling_variance._removals(result, result.counted, 0)
     assert np.sort(removals.values, axis=1) == pytest.approx(np.sort(result.values.T, axis=1), abs=1e-12)
 
 

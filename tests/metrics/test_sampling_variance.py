@@ -9,7 +9,7 @@ import pytest
 
 from trivet.metrics import LevelResult, evaluate, retrieve
 from trivet.metrics import sampling_variance as module
-from trivet.metrics.intervals import Average, Difference, Interval, Over
+from trivet.metrics.intervals import Average, Difference, Interval, Over, variance_of_mean
 from trivet.metrics.sampling_variance import losses_of, sampling_variances
 
 Floats = npt.NDArray[np.float64]
@@ -166,6 +166,28 @@ def test_many_items_are_judged_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = module.chosen_units(np.repeat(np.arange(1000), 5), np.zeros(5000, bool))
     assert 150 <= len(chosen) == len(set(chosen.tolist())) < 160
     assert set(np.bincount(chosen // 5)) == {0, 5}  # whole classes
+
+
+def test_samples_are_different_and_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(3)
+    labels = np.repeat(np.arange(20), 15)
+    result = retrieve(
+        generator.normal(size=(20, 6))[labels] + generator.normal(size=(300, 6)), labels, measures=("map@r",)
+    )
+    monkeypatch.setattr(module, "LIMIT", 100)
+    chosen, variances = module.chosen_units, []
+    for seed in range(3):
+        monkeypatch.setattr(module, "DRAWS", 1)
+        monkeypatch.setattr(module, "chosen_units", lambda *of, seed=seed: chosen(of[0], of[1], seed))
+        variances.append(module._removals(result, result.counted, 0).variances("queries", "micro"))
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "LIMIT", 100)
+    exact, independent = np.mean(variances, axis=0)
+    assert len({float(each[0][0]) for each in variances}) == 3
+    plain = variance_of_mean(result.values, result.classes, over="queries", average="micro").values
+    scale = module._removals(result, result.counted, 0).scale
+    expected = plain * (1 + (exact / independent - 1) * scale)
+    assert sampling_variances([result])["queries", "micro"].values == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_part_of_a_gallery_stands_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

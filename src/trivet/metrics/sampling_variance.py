@@ -18,7 +18,8 @@ what is left of the table of losses, by class of query and of item, after the ef
 A relation's classes are the groups of items that it connects. Items with tags are one group, and drawn alike: j is then
 a positive of i or another item, as it happens.
 
-Of more than `LIMIT` items some are taken, and the ratio of V to the variance of independent queries is theirs.
+Of more than `LIMIT` items `DRAWS` samples are taken, and the ratio of V to the variance of independent queries is
+theirs.
 
 Source:
     Efron, Stein, "The jackknife estimate of variance", Annals of Statistics 1981 (the second sum: what the jackknife
@@ -39,6 +40,7 @@ from trivet.metrics.protocols import RetrievalTask
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LIMIT = 600  # items whose pairs are looked at
+DRAWS = 3  # samples of so many, where there are more: with one the half-width varies by a fifth, with the items' order
 FEWEST = 25  # of a class, where all do not fit
 ALONE = 3  # items of a class up to which it is one unit
 
@@ -107,27 +109,28 @@ def sampling_variances(
     }
     if any(each.task is None for each in retrievals) or not counted.any():
         return variances
-    each_removed = [_removals(each, counted) for each in retrievals]
-    removals = each_removed[0]
-    if any(not np.array_equal(removals.classes, each.classes) for each in each_removed):
-        alone = [sampling_variances([each], averages=averages) for each in retrievals]
-        return {
-            key: replace(plain, values=_weighted([each[key].values for each in alone], np.square(weights)))
-            for key, plain in variances.items()
-        }
-    if not removals.queries.any():  # few queries among many items: none of these is looked at
-        return variances
-    removals = replace(
-        removals,
-        values=_weighted([each.values for each in each_removed], weights),
-        losses=_weighted([each.losses for each in each_removed], weights),
-    )
-    for (over, average), plain in variances.items():
-        exact, independent = removals.variances(over, average)
+    samples: list[Removals] = []
+    for seed in range(DRAWS):
+        each_removed = [_removals(each, counted, seed) for each in retrievals]
+        removals = each_removed[0]
+        if any(not np.array_equal(removals.classes, each.classes) for each in each_removed):
+            alone = [sampling_variances([each], averages=averages) for each in retrievals]
+            return {
+                key: replace(plain, values=_weighted([each[key].values for each in alone], np.square(weights)))
+                for key, plain in variances.items()
+            }
+        if removals.queries.any():  # few queries among many items: perhaps none is looked at
+            values = _weighted([each.values for each in each_removed], weights)
+            losses = _weighted([each.losses for each in each_removed], weights)
+            samples.append(replace(removals, values=values, losses=losses))
+        if removals.complete:
+            break
+    for (over, average), plain in variances.items() if samples else ():
+        exact, independent = np.mean([each.variances(over, average) for each in samples], axis=0)
         ratio = np.where(independent > 0, exact / np.where(independent > 0, independent, 1), 1)
         if over == "queries":
-            ratio = 1 + (ratio - 1) * removals.scale
-        unvaried = exact if removals.complete else 0
+            ratio = 1 + (ratio - 1) * np.mean([each.scale for each in samples])
+        unvaried = exact if samples[0].complete else 0
         by_ratio = np.where(plain.values == 0, unvaried, plain.values * ratio)
         variances[over, average] = replace(plain, values=by_ratio)
     return variances
@@ -237,8 +240,8 @@ def _from_end(values: Floats) -> Floats:
     return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
 
 
-def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
-    """Values and losses of all items, or of some; equal distances are in random order."""
+def _removals(retrieval: RankedQueries, counted: Booleans, seed: int) -> Removals:
+    """Values and losses of all items, or of a sample; equal distances are in random order."""
     task = retrieval.task
     assert task is not None
     level, count = task.levels[retrieval.level], len(task.gallery)
@@ -248,7 +251,7 @@ def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     unit = rows_of.copy()
     unit[lone] = count + np.arange(len(lone))
     classes = np.concatenate([level.gallery.numpy(), level.queries.numpy()[lone]])
-    chosen = chosen_units(classes, np.arange(len(classes)) >= count)
+    chosen = chosen_units(classes, np.arange(len(classes)) >= count, seed)
     position = np.full(len(classes), -1)
     position[chosen] = np.arange(len(chosen))
     queries = np.flatnonzero(position[unit] >= 0)
@@ -285,14 +288,15 @@ def _removals(retrieval: RankedQueries, counted: Booleans) -> Removals:
     )  # fmt: skip
 
 
-def chosen_units(classes: Integers, lone: Booleans) -> Integers:
+def chosen_units(classes: Integers, lone: Booleans, seed: int = 0) -> Integers:
     """Numbers of all units, or of about `LIMIT`, in random order: of each class of some, all or `FEWEST` and more.
 
     Args:
         classes: `(U,)` of units, which are items, or queries that are no items.
         lone: `(U,)` which are such queries.
+        seed: of the order and the choice.
     """
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     order = generator.permutation(len(classes))
     if len(classes) <= LIMIT:
         return order
