@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
+from scipy.stats import norm
 
 from trivet.collapse import mode_retention
-from trivet.collapse.retention import Retention, inside_structure, lost_inside
+from trivet.collapse.retention import Retention, inside_structure, lost_inside, mixture_of_lost
 
 Point = tuple[int, ...]
 
@@ -95,6 +98,56 @@ def test_classes_that_lost_their_inside(values: list[float], error: float, lost:
     count = len(values)
     found = Retention(np.arange(count), np.array(values), np.full(count, error), np.full(count, 30))
     assert lost_inside(found, below=0.1).tolist() == lost
+
+
+@pytest.mark.parametrize("lost", [0, 3, 20])
+def test_many_small_classes_that_lost_their_inside_are_told_together(lost: int) -> None:
+    """Of eight items none is beyond doubt by itself, nor are many below 0.1."""
+    random = np.random.default_rng(lost)
+    before = random.standard_normal((60 * 8, 5))
+    labels = np.repeat(np.arange(60), 8)
+    after = before + 0.3 * random.standard_normal(before.shape)
+    after[labels < lost] = random.standard_normal((8 * lost, 5))
+    found = lost_inside(mode_retention(after, before, labels), below=0.1)
+    assert len(set(found) & set(range(lost))) >= 0.9 * lost
+    assert len(set(found) - set(range(lost))) <= 0.02 * 60
+
+
+def test_classes_that_keep_little_in_different_measure_have_not_lost_it() -> None:
+    random = np.random.default_rng(0)
+    before = random.standard_normal((60 * 8, 5))
+    labels = np.repeat(np.arange(60), 8)
+    for noise in (0.5, 1.0, 1.5):
+        after = before + noise * random.exponential(size=(60, 1))[labels] * random.standard_normal(before.shape)
+        assert len(lost_inside(mode_retention(after, before, labels), below=0.1)) <= 1
+
+
+def test_the_mixture_of_lost_classes_has_the_largest_likelihood() -> None:
+    random = np.random.default_rng(1)
+    items = random.integers(8, 30, size=50)
+    # By the rank of the neighbour of each item, one of n - 1.
+    values = np.array([1 - (random.integers(1, n, size=n).mean() - 1) / (n / 2 - 1) for n in items])
+    values[15:] = random.normal(0.6, 0.15, size=35)
+    at_random = [np.std([1 - (r - 1) / (n / 2 - 1) for r in range(1, n)]) / math.sqrt(n) for n in items]
+
+    def of_lost(share: float, mean: float, deviation: float) -> list[float]:
+        return [
+            share * norm.pdf(value, 0, by_chance) / mixed
+            for value, by_chance in zip(values, at_random, strict=True)
+            for mixed in [share * norm.pdf(value, 0, by_chance) + (1 - share) * norm.pdf(value, mean, deviation)]
+        ]
+
+    def log_likelihood(share: float, mean: float, deviation: float) -> float:
+        return sum(
+            math.log(share * norm.pdf(value, 0, by_chance) + (1 - share) * norm.pdf(value, mean, deviation))
+            for value, by_chance in zip(values, at_random, strict=True)
+        )
+
+    best = minimize(lambda at: -log_likelihood(*at), [0.3, 0.6, 0.1], method="Nelder-Mead", options={"xatol": 1e-6})
+    probabilities, gain = mixture_of_lost(values, items)
+    alone = norm.logpdf(values, values.mean(), values.std()).sum()
+    assert gain == pytest.approx(-best.fun - alone, abs=1e-3)
+    assert probabilities == pytest.approx(of_lost(*best.x), abs=0.01)
 
 
 def test_the_error_of_a_retention_is_that_of_a_mean_over_items() -> None:

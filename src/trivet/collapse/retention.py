@@ -16,6 +16,9 @@ LEAST = 6  # items of a class; fewer tell nothing
 LARGEST = 1000  # items of a class; of more, so many are drawn at random
 ITEMS = 20  # for each principal axis inside the classes
 FALSE = 0.01  # share of the classes that lost their inside that may be there by chance
+LIKELIER = 10.0  # log of the likelihood ratio from which some classes have lost their inside: healthy heads reach 6
+ROUNDS = 200  # of expectation and maximisation
+NARROWEST = 0.03  # standard deviation of the retention of intact classes: they may all have exactly 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +99,9 @@ def mode_retention(embeddings: Array, reference: Array, labels: Array, *, seed: 
 def lost_inside(retention: Retention, *, below: float) -> Integers:
     """The numbers of the classes that retain no more of the neighbourhoods inside them than by chance.
 
-    All, where their mean is below a number; else those below it whose retention is less than half of the median of all
-    beyond doubt, by Student's t over their items and a false discovery rate of 1 %.
+    All, where their mean is below a number. Else those below it whose retention is less than half of the median of all
+    beyond doubt, by Student's t over their items and a false discovery rate of 1 %, as where classes are large; and
+    those that are more likely than not of the lost ones in a mixture, as where there are many, see `mixture_of_lost`.
 
     Source:
         Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
@@ -109,8 +113,45 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
         return known
     values, errors = retention.values[known], np.maximum(retention.errors[known], 1e-12)
     chances = stats.t.cdf((values - np.median(values) / 2) / errors, retention.items[known] - 1)
-    lost: Integers = known[(values < below) & (stats.false_discovery_control(chances) <= FALSE)]
+    singly = (values < below) & (stats.false_discovery_control(chances) <= FALSE)
+    probabilities, gain = mixture_of_lost(values, retention.items[known])
+    lost: Integers = known[singly | ((probabilities > 0.5) & (gain > LIKELIER))]
     return lost
+
+
+def mixture_of_lost(values: Floats, items: Integers) -> tuple[Floats, float]:
+    """Probability `(C,)` that a class lost its inside, and what that some did adds to the log likelihood of all.
+
+    A class that lost it has a retention about 0, with the deviation of neighbours at random: the rank of each is
+    uniform among the n - 1 others. The others are normal, with any mean and deviation; so are all if none was lost.
+
+    Args:
+        values: `(C,)` the retention of each class.
+        items: `(C,)` how many items it is of.
+
+    Source:
+        Dempster, Laird, Rubin, "Maximum likelihood from incomplete data via the EM algorithm", 1977.
+    """
+
+    def log_density(mean: float, deviation: Floats | float) -> Floats:
+        return np.asarray(-0.5 * np.square((values - mean) / deviation) - np.log(deviation * np.sqrt(2 * np.pi)))
+
+    random = np.sqrt((np.square(items - 1.0) - 1) / 12 / items) / (items / 2 - 1)
+    lost = log_density(0, random)
+    alone = float(log_density(values.mean(), max(NARROWEST, values.std())).sum())
+    share, mean, deviation = 0.5, float(np.max(values)), max(NARROWEST, float(values.std()))
+    probabilities, total = np.zeros(len(values)), -np.inf
+    for _ in range(ROUNDS):
+        with np.errstate(divide="ignore"):
+            each = np.log(share) + lost, np.log1p(-share) + log_density(mean, deviation)
+        both = np.logaddexp(*each)
+        probabilities, before, total = np.exp(each[0] - both), total, float(both.sum())
+        intact = 1 - probabilities
+        if intact.sum() < 1 or total - before < 1e-9:
+            break
+        share, mean = float(probabilities.mean()), float(intact @ values / intact.sum())
+        deviation = max(NARROWEST, float(np.sqrt(intact @ np.square(values - mean) / intact.sum())))
+    return probabilities, total - alone
 
 
 def inside_structure(embeddings: Array, labels: Array, *, seed: int = 0) -> Retention:
