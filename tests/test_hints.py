@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from tests.sources import library
@@ -20,6 +21,8 @@ from tests.test_documented_commands import COMMANDS, known_settings
 import trivet
 from trivet import metrics
 from trivet.collapse.probe import ProbeLevel
+from trivet.datasets.arrays import read_arrays
+from trivet.datasets.item_table import item_table
 from trivet.io.read_embeddings import read_vectors
 from trivet.knn.hard_negatives import hard_negatives
 from trivet.knn.index import build_index
@@ -124,6 +127,10 @@ FOLLOWED: list[tuple[Callable[..., object], dict[str, Any]]] = [
     (lambda relation, rows: ProbeLevel.of_labels(relation, 6), {"relation": TAGS, "rows": torch.arange(6)}),
     (injected, {"table": np.array([0, 0, 1]), "labels": NUMBERS.numpy()}),
     (evaluated, {"labels": NUMBERS[:, None]}),
+    (item_table, {"items": np.zeros((6, 4, 4), np.uint8)}),
+    (lambda embeddings: read_arrays(embeddings, NAMES), {"embeddings": ROWS.astype(int)}),
+    (lambda labels: read_arrays(ROWS, labels), {"labels": NUMBERS[:, None]}),
+    (lambda labels: read_arrays(ROWS, labels), {"labels": [*NAMES[:5], 7]}),
     (evaluated, {"labels": np.array(NAMES)[:, None]}),
 ]  # fmt: skip
 
@@ -148,7 +155,7 @@ def follow(call: Callable[..., object], values: dict[str, Any]) -> Followed:
             lines.add((Path(frame.filename), frame.lineno))
         code = CODE.findall(message.partition(": got ")[2])[-1]
         names |= called(code)
-        made = eval(code, {"np": np, "torch": torch}, dict(values))
+        made = eval(code, {"np": np, "numpy": np, "torch": torch, "PIL": PIL}, dict(values))
         if "both together" in message:
             names_of_both = re.findall(r"\w+labels|labels", code)
             values |= dict(zip(names_of_both, torch.from_numpy(made).chunk(2), strict=True))

@@ -28,6 +28,7 @@ _OTHERS = {
     "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor", "diagnose"),
     "integrations.any_training": ("Watch", "watch"),
+    "commands.train.items": ("train",),
 }
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from trivet import samplers as samplers
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
+    from trivet.commands.train.items import train as train
     from trivet.integrations.any_training import Watch as Watch
     from trivet.integrations.any_training import watch as watch
     from trivet.losses import *  # noqa: F403  # its __all__ is the list

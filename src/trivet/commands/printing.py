@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from trivet.reports.result import Contents, Paragraph, Result
 from trivet.runtime.terminal import json_text, printable, without_passwords
 
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
@@ -28,6 +29,28 @@ def print_json(value: Mapping[str, Any]) -> None:
     from pydantic_core import to_jsonable_python  # here: `--help` needs none
 
     print(json_text(to_jsonable_python(value, by_alias=True)))
+
+
+def print_result(result: Result, *, report: Path | None, json: bool) -> None:
+    """Write the page of a result if it has a path, and print the result, as one JSON object if asked for."""
+    if report is not None:
+        result.write_page(report)
+    if json:
+        values = result.record.as_json(unset=False) | ({"command": result.command} if result.command else {})
+        print_json(values | ({} if report is None else {"report": str(report)}))
+        return
+    print_contents(result.contents())
+    if report is not None:
+        echo(f"Report: {report}")
+
+
+def print_contents(contents: Contents) -> None:
+    """Paragraphs and tables, in order."""
+    for content in contents:
+        if isinstance(content, Paragraph):
+            print_text(content.text, bold=content.bold, indent=content.indent)
+        else:
+            print_table(content.title, content.words, content.numbers, content.rows, named_by=content.named_by)
 
 
 def print_page_json(values: Mapping[str, Any], report: Path | None) -> None:

@@ -65,7 +65,7 @@ def read_arrays(
 def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
     """Embeddings `(N, d)` of any form that `read_arrays` takes; ValueError if they are not finite floating point."""
     path = Path(name)
-    if _is_frame(values):
+    if is_frame(values):
         values = _frame_matrix(values, name)
     elif isinstance(values, Tensor):
         values = _numpy(values)
@@ -100,7 +100,7 @@ def label_columns(labels: Any) -> tuple[dict[str, Any], Tags | None]:
             f"labels must be classes or tags here: got {type(labels).__name__}; trivet.metrics.evaluate and "
             "trivet.collapse.diagnose take such relations."
         )
-    if isinstance(labels, Mapping) or _is_frame(labels):
+    if isinstance(labels, Mapping) or is_frame(labels):
         names = list(labels) if isinstance(labels, Mapping) else list(labels.columns)
         return {str(name): labels[name] for name in names}, None
     name = getattr(labels, "name", None)
@@ -142,7 +142,7 @@ def cells(values: Any, what: str, count: int) -> pa.Array:
         kinds = sorted({type(entry).__name__ for entry in entries if entry is not None})
         raise ValueError(
             f"{what} must be integers, texts or lists of these, all of one kind: got {listed(kinds)}; convert them "
-            "with [str(label) for label in labels]."
+            "with list(map(str, labels))."
         ) from None
 
 
@@ -154,7 +154,7 @@ def _listed(values: Any) -> list[Any]:
     return [entry.item() if isinstance(entry, np.generic | Tensor) and entry.ndim == 0 else entry for entry in entries]
 
 
-def _is_frame(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
     """Test whether it is a data frame, of whatever library."""
     return hasattr(values, "columns") and hasattr(values, "shape") and len(values.shape) == 2
 

@@ -44,7 +44,7 @@ RUN_FOLDER = (
 RUN_NAMES = (
     *("config.toml", "metrics.csv", "record.json", "report.html", "noise.csv", "applied_decisions.csv", "cleaning.csv"),
     *("checkpoints", "model", "model-last", "model-best", "embeddings", "logs", "folds.json", "folds.toml", "fold-*"),
-    *("ladder.json", "ladder.toml", "candidates"),
+    *("ladder.json", "ladder.toml", "candidates", "items.parquet"),
 )
 FIGURE_FOLDER = ("figures/*.csv", "figures/*.svg", "figures/*.png")
 

@@ -94,13 +94,15 @@ Contents = Iterable[Paragraph | TextTable]
 
 
 class Result(ABC):
-    """What a command computes: it prints itself as the command does, the answer first.
+    """Outcome of a command, which prints itself as the command does: the answer first.
 
     Attributes:
         kind: of its page, the name of the template.
+        command: what was typed, for the page; empty for a call of a function.
     """
 
     kind: ClassVar[str]
+    command: str = ""
 
     @property
     @abstractmethod

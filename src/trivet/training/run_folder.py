@@ -31,10 +31,11 @@ from trivet.training.loggers import LOGS
 CONFIG, METRICS, RECORD, REPORT = "config.toml", "metrics.csv", "record.json", "report.html"
 NOISE, DECISIONS, CLEANING = "noise.csv", "applied_decisions.csv", "cleaning.csv"
 LADDER, LADDER_CONFIG, CANDIDATES = "ladder.json", "ladder.toml", "candidates"  # of a run that was the best of several
+ITEMS = "items.parquet"  # of a run on items in memory
 FILES = (CONFIG, METRICS, RECORD, REPORT, NOISE, DECISIONS, CLEANING)
 MODEL, MODEL_LAST, MODEL_BEST = "model", "model-last", "model-best"
 FOLDERS = ("checkpoints", MODEL, MODEL_LAST, MODEL_BEST, "embeddings", LOGS)
-NAMES = frozenset((*FILES, *FOLDERS, LADDER, LADDER_CONFIG, CANDIDATES))
+NAMES = frozenset((*FILES, *FOLDERS, LADDER, LADDER_CONFIG, CANDIDATES, ITEMS))
 Which = Literal["last", "best"]
 FOLDS, FOLDS_CONFIG = "folds.json", "folds.toml"  # of a folder whose folders are the runs of a cross-validation
 

@@ -119,6 +119,20 @@ def propose(
     return proposal
 
 
+def propose_ladder(
+    path: Path,
+    detected: DetectedData,
+    *,
+    ladder: Mapping[str, Any] | None = None,
+    changes: Sequence[str] = (),
+    data_root: Path | None = None,
+) -> tuple[LadderSettings, list[str]]:
+    """The settings of `propose`, with changes of the form "section.key=value", and what was found in the data."""
+    proposal = propose(path, detected, ladder=ladder, data_root=data_root)
+    values = LadderSettings.with_overrides(proposal.values, changes)
+    return LadderSettings.parse(values, source="the settings of trivet train"), proposal.findings
+
+
 def _encoders_sentence(names: Sequence[str], missing: Sequence[str]) -> str:
     """A sentence on the encoders that will be compared, and on how to have others."""
     text = f"Encoders to compare: {', '.join(names)}." if names else "No pretrained encoder is on this machine."

@@ -326,8 +326,7 @@ def _proposed(
         )
     with show_progress("looking at the data"):
         from trivet.commands.init.data import detect  # here: they load the training stack
-        from trivet.commands.init.run import propose
-        from trivet.training.ladder_config import LadderSettings
+        from trivet.commands.init.run import propose_ladder
 
         names = None if labels is None else [*map(str, labels)]
         detected = detect(path, names, text, choice, tags=tags, pairs=pairs, skip_empty=skip_empty, root=data_root)
@@ -335,11 +334,10 @@ def _proposed(
     if encoders is not None:
         ladder["encoders"] = encoders
     with show_progress("looking at the data"):
-        proposal = propose(path, detected, ladder=ladder, data_root=data_root)
-    for finding in proposal.findings:
+        settings, findings = propose_ladder(path, detected, ladder=ladder, changes=changes, data_root=data_root)
+    for finding in findings:
         echo(finding, err=True)
-    values = LadderSettings.with_overrides(proposal.values, changes)
-    return LadderSettings.parse(values, source="the settings of trivet train")
+    return settings
 
 
 def _folds_ended(result: CrossValidation, folder: Path, *, json: bool) -> int:

@@ -22,6 +22,7 @@ from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.holdout import LEAST_CLASSES, HoldoutUnit, hold_out_fold, holdout_unit, holds_items_out, num_units
+from trivet.datasets.item_table import ItemTable
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder
@@ -41,6 +42,7 @@ from trivet.training.ladder_config import LadderSettings, Rung
 from trivet.training.loop import fit
 from trivet.training.run_folder import (
     CONFIG,
+    ITEMS,
     LADDER,
     LADDER_CONFIG,
     NAMES,
@@ -75,6 +77,7 @@ def climb(
     force: bool = False,
     command: str = "",
     progress: bool = False,
+    items: ItemTable | None = None,
 ) -> RunRecord | None:
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
@@ -84,6 +87,9 @@ def climb(
     doubt, see `compare_scores`, and of these again the highest is the best. By the other half the best is compared with
     the encoder that it begins as: where its MAP@R is lower, or its recall@1 beyond doubt, this encoder is the result.
     What is evaluated chooses nothing.
+
+    Args:
+        items: what is trained on, if it lies in no file: the folder of the run gets one, which the settings name.
 
     Returns:
         the record of the run; None if a signal came while candidates were tried, and `resume_climb` goes on.
@@ -102,11 +108,14 @@ def climb(
         go_on=f", or continue it with trivet train --resume {typed(path)}",
     ):
         write_atomic(path / LADDER_CONFIG, settings.to_toml(unset=False).encode())
+        if items is not None:
+            items.write(path / ITEMS)
         try:
             best = _tried(settings, path, data_root, progress=progress)
         except ValueError:
             if not (path / LADDER).exists():  # the settings do not fit the data: nothing is to be gone on with
                 (path / LADDER_CONFIG).unlink()
+                (path / ITEMS).unlink(missing_ok=True)
             raise
     return _trained(best, path, command, progress=progress)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trivet.commands.printing import echo, per_cent, print_table, print_text
+from trivet.commands.printing import echo, per_cent, print_contents, print_table, print_text
+from trivet.reports.result import Contents, Paragraph, TextTable
 from trivet.runtime.text import event_title
 
 if TYPE_CHECKING:
@@ -16,38 +18,45 @@ if TYPE_CHECKING:
 
 def print_run(record: RunRecord, folder: Path) -> None:
     """Print the answer of a run, its evaluation as a table, and what to do next."""
-    from trivet.commands.train.outcome import cause_lines, choice_line, how_to_go_on, result_lines
-    from trivet.reports.ladder_view import ladder_notes
+    from trivet.commands.train.outcome import how_to_go_on
 
-    for _, line in result_lines(record):
-        print_text(line.replace("\u00a0", " "), bold=True)
-    for line in cause_lines(record):
-        print_text(line, indent=2)
-    for warning in record.warnings:
-        print_text(f"Warning: {warning}")
-    if record.ladder is not None:
-        _print_ladder(record.ladder)
-    _print_measures(record)
-    for note in ladder_notes(record.ladder) if record.ladder is not None else ():
-        print_text(f"Note: {note}".replace("\u00a0", " "))
-    for note in filter(None, [choice_line(record, run=folder), *_events(record)]):
-        print_text(f"Note: {note}")
+    print_contents(run_contents(record, folder))
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
     if (advice := how_to_go_on(record, folder)) is not None:
         print_text(f"Next: {advice}")
 
 
-def _print_ladder(ladder: LadderRecord) -> None:
-    """Print the candidates that were measured as a table; why others were not is said below."""
+def run_contents(record: RunRecord, folder: Path) -> Contents:
+    """The answer of a run, its evaluation as a table, and notes."""
+    from trivet.commands.train.outcome import cause_lines, choice_line, result_lines
+    from trivet.reports.ladder_view import ladder_notes
+
+    for _, line in result_lines(record):
+        yield Paragraph(line.replace("\u00a0", " "), bold=True)
+    for line in cause_lines(record):
+        yield Paragraph(line, indent=2)
+    for warning in record.warnings:
+        yield Paragraph(f"Warning: {warning}")
+    if record.ladder is not None:
+        yield _candidates(record.ladder)
+    yield from _measures(record)
+    for note in ladder_notes(record.ladder) if record.ladder is not None else ():
+        yield Paragraph(f"Note: {note}".replace("\u00a0", " "))
+    for note in filter(None, [choice_line(record, run=folder), *_events(record)]):
+        yield Paragraph(f"Note: {note}")
+
+
+def _candidates(ladder: LadderRecord) -> TextTable:
+    """The candidates that were measured; why others were not is said below."""
     from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
 
     rows = [(row.name, *row.cells) for row in ladder_rows(ladder) if row.cells[0]]
-    print_table(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
+    return TextTable(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
 
 
-def _print_measures(record: RunRecord) -> None:
-    """Print the measures of the splits that chose nothing as a table; the page has all."""
+def _measures(record: RunRecord) -> Iterator[TextTable]:
+    """The measures of the splits that chose nothing; the page has all."""
     from trivet.commands.train.outcome import answering_splits, evaluated_rows, merged_rows
 
     rows, measures = [], dict[str, None]()
@@ -60,7 +69,7 @@ def _print_measures(record: RunRecord) -> None:
         recalls = [measure for measure in measures if measure != "map@r"]
         columns = [*dict.fromkeys([*recalls[:1], *recalls[-1:]]), *(["map@r"] if "map@r" in measures else [])]
         cells = [(*words, *(per_cent(values.get(key)) for key in columns)) for *words, values in rows]
-        print_table("In per cent; all measures are in the report", ("split", "level", "network"), columns, cells)
+        yield TextTable("In per cent; all measures are in the report", ("split", "level", "network"), columns, cells)
 
 
 def _events(record: RunRecord) -> list[str]:

@@ -1,0 +1,120 @@
+"""The result of a training: how good its network is beside the best of what it is compared with, and the network."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import numpy as np
+import numpy.typing as npt
+
+from trivet.commands.embed.run import items_of_file
+from trivet.commands.network_of_side import network_of_query
+from trivet.commands.train.outcome import answering_splits, evaluated_rows, split_result
+from trivet.commands.train.page import write_run_report
+from trivet.commands.train.printing import run_contents
+from trivet.commands.train.record import RunSummary
+from trivet.datasets.item_table import item_table
+from trivet.models import Embedder
+from trivet.reports.result import Contents, Paragraph, Result
+from trivet.training.embed_dataset import check_embedded, embed
+from trivet.training.run_folder import ITEMS, RunFolder, trained_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from trivet.reports.run_record import RunRecord
+
+PANEL, ROW = 0.9, 0.32  # inches of a plot without its bars, and of a bar
+
+
+class TrainingResult(Result):
+    """A finished run: its measures beside those of what it is compared with, and its network.
+
+    Args:
+        run_record: of the run.
+        folder: of the run.
+        temporary: the folder around it, which is removed with the result.
+    """
+
+    kind = "report"
+
+    def __init__(self, run_record: RunRecord, folder: Path, *, temporary: Path | None = None) -> None:
+        self.run_record, self.folder = run_record, folder
+        if temporary is not None:
+            finalize(self, rmtree, temporary, ignore_errors=True)
+
+    @property
+    def record(self) -> RunSummary:
+        """The summary of the run that `--json` prints."""
+        return RunSummary.of(self.run_record, self.folder)
+
+    @cached_property
+    def model(self) -> Embedder:
+        """The network, in evaluation mode."""
+        return trained_model(RunFolder(self.folder))
+
+    def embed(self, items: Any) -> npt.NDArray[np.float32]:
+        """Embeddings `(N, d)` of other items, of the kind that the network was trained on.
+
+        Args:
+            items: as `trivet.train` takes them.
+
+        Raises:
+            ValueError: if they are of another kind or length, or cannot be read.
+        """
+        made = item_table(items)
+        run = RunFolder(self.folder)
+        of = network_of_query(run, self.model, made.kind, searched=None)
+        with TemporaryDirectory(prefix="trivet-") as folder:
+            made.write(path := Path(folder) / ITEMS)
+            dataset = items_of_file(run.config().data, of, path, made.root)
+            rows = embed(of.network, dataset.inputs)
+        check_embedded(rows, dataset.ids)
+        return rows
+
+    def contents(self) -> Contents:
+        """The answer, the candidates, and the measures."""
+        yield from run_contents(self.run_record, self.folder)
+        yield Paragraph(f"Run: {self.folder}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each network at each split and level, its measures as shares from 0 to 1."""
+        return [
+            {"split": split, "level": level, "network": row.name, **values}
+            for split in self.run_record.evaluation
+            for row in evaluated_rows(self.run_record, split)
+            for level, values in row.levels.items()
+        ]
+
+    def figure(self) -> Figure:
+        """Recall@1 beside that of what it is compared with and chance, at each split and level."""
+        from matplotlib.figure import Figure  # here: it takes long
+
+        results = [
+            (f"{split}: recall@1 by {result.level} ({result.role})", result.bars)
+            for split in answering_splits(self.run_record)
+            for result in split_result(split, self.run_record)
+        ]
+        heights = [PANEL + ROW * len(bars) for _, bars in results]
+        figure = Figure(figsize=(7, max(1.0, sum(heights))), layout="constrained")
+        axes = figure.subplots(len(results), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+        for axis, (title, bars) in zip(axes, results, strict=True):
+            names, shares = zip(*bars, strict=True)
+            colours = ["tab:blue", *["tab:gray"] * (len(bars) - 1)]
+            drawn = axis.barh(range(len(bars)), [100 * share for share in shares], color=colours)
+            axis.bar_label(drawn, fmt="%.1f", padding=3)
+            axis.set_yticks(range(len(bars)), names)
+            axis.invert_yaxis()
+            axis.set_xlim(0, 109)
+            axis.set_xlabel("per cent")
+            axis.set_title(title, loc="left", fontsize="medium")
+        return figure
+
+    def write_page(self, path: Path) -> None:
+        """Write the page of the run."""
+        write_run_report(self.run_record, path)

@@ -1,0 +1,143 @@
+"""`trivet.train` of items in memory: the same as `trivet train` of files, and nothing is left beside its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.commands.conftest import Call
+
+import trivet
+from trivet.datasets.item_table import item_table
+from trivet.io.read_embeddings import read_vectors
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation")
+
+ROUGH = {"evaluation.map_points": 20, "evaluation.nmi_plus": 1, "evaluation.k": [1], "ladder.rungs": ["encoder"]}
+KINDS = np.repeat([f"k{i:02d}" for i in range(16)], 4)
+VECTORS = np.random.default_rng(0).standard_normal((len(KINDS), 6)).astype(np.float32)
+TEXTS = [f"what is {kind} {'abcd'[i % 4]}" for i, kind in enumerate(KINDS.tolist())]
+PIXELS = np.random.default_rng(1).integers(0, 255, (len(KINDS), 12, 12, 3), np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _vectors() -> tuple[Any, Path]:
+    np.savez("data.npz", embeddings=VECTORS, kind=KINDS)
+    return VECTORS, Path("data.npz")
+
+
+def _texts() -> tuple[Any, Path]:
+    rows = "".join(f"{text},{kind}\n" for text, kind in zip(TEXTS, KINDS, strict=True))
+    Path("data.csv").write_text(f"text,kind\n{rows}")
+    return TEXTS, Path("data.csv")
+
+
+def _paths() -> tuple[Any, Path]:
+    Path("images").mkdir()
+    paths = [Path("images") / f"{i:02d}.png" for i in range(len(KINDS))]
+    for path, pixels in zip(paths, PIXELS, strict=True):
+        Image.fromarray(pixels).save(path)
+    rows = "".join(f"{path},{kind}\n" for path, kind in zip(paths, KINDS, strict=True))
+    Path("data.csv").write_text(f"image,kind\n{rows}")
+    return paths, Path("data.csv")
+
+
+def _images() -> tuple[Any, Path]:
+    return [Image.fromarray(pixels) for pixels in PIXELS], _paths()[1]
+
+
+@pytest.mark.parametrize("made", [_vectors, _texts, _paths, _images])
+def test_it_does_what_the_command_does(made: Callable[[], tuple[Any, Path]], run_command: Call) -> None:
+    items, path = made()
+    options = [f"--set={key}={json.dumps(value)}" for key, value in ROUGH.items()]
+    code, out, err = run_command("train", path, "--labels", "kind", "--json", *options)
+    assert code == 0, err
+    expected = json.loads(out)
+    result = trivet.train(items, {"kind": KINDS}, out="mine", settings=ROUGH, progress=False)
+    for record in (expected, got := result.record.as_json(unset=False)):
+        del record["run"], record["report"], record["seconds"]
+        del record["ladder"]["seconds"]
+        for candidate in record["ladder"]["candidates"]:
+            del candidate["seconds"]
+    assert got == expected
+    assert "on new classes (unseen by kind)" in repr(result)
+
+
+def test_a_result_is_a_network_a_page_and_a_run_of_which_nothing_is_left_without_a_name() -> None:
+    result = trivet.train(TEXTS, KINDS, settings=ROUGH, progress=False)
+    assert list(Path().iterdir()) == []
+    rows = {(row["split"], row["level"], row["network"]): row["recall@1"] for row in result.rows()}
+    assert rows["unseen", "label", "result"] == result.record.evaluation["label"]["recall@1"]
+    assert str(result).splitlines()[-1] == f"Run: {result.folder}"
+    assert "<b>" in result._repr_html_()
+    assert [axis.get_title(loc="left") for axis in result.figure().axes] == [
+        "unseen: recall@1 by label (level trained on, finest level)"
+    ]
+    assert "what is k" in result.save("page.html").read_text()
+    run = result.folder
+    del result
+    assert not run.exists()
+
+
+def test_other_items_are_embedded_as_by_the_command(run_command: Call) -> None:
+    for items, others in (
+        (VECTORS, VECTORS[:3] + 1),
+        (TEXTS, ["what is k00 z", "where"]),
+        (_paths()[0], [Image.fromarray(pixels) for pixels in PIXELS[:2]]),
+    ):
+        result = trivet.train(items, KINDS, out="mine", settings=ROUGH, progress=False, force=True)
+        embedded = result.embed(others)
+        item_table(others).write(Path("others.parquet"))
+        assert run_command("embed", "mine", "others.parquet", "--output", "out.parquet")[0] == 0
+        np.testing.assert_array_equal(embedded, read_vectors(Path("out.parquet")).embeddings)
+
+
+@pytest.mark.parametrize(
+    ("items", "labels", "options", "sentence"),
+    [
+        (VECTORS, KINDS[:5], {}, "labels of 'label' must be one for each embedding: got 5 for 64"),
+        (VECTORS, [*KINDS[:63], None], {}, "every row of the items must have a class name of level 'label': 1 of 64"),
+        (VECTORS, {"split": KINDS}, {}, "a label level must not be called 'split'"),
+        (VECTORS, KINDS, {"split": ["train"] * 3}, "the split of items must be one for each"),
+        (VECTORS, KINDS, {"settings": {"ladder.minute": 3}}, "minute"),
+        (VECTORS, KINDS, {"settings": {"model.name": "conv4"}}, r"the section \[model\] is of a single run"),
+        (VECTORS, np.zeros(64, int), {}, "class"),
+        ([*TEXTS[:-1], ""], KINDS, {}, "every row of the items must have a text: 1 of 64 have none, row 63"),
+        ([*TEXTS[:-1], Path("a")], KINDS, {}, "items must be of one kind, .*: got PosixPath, str"),
+        ("a text", KINDS, {}, "items must be several: got one str"),
+        ([], [], {}, "items must be at least one"),
+        ([Path("no.png")], [1], {}, r"items that are paths must be image files: .*no.png does not exist"),
+        (PIXELS, KINDS, {}, r"items must be vectors \(N, d\), or a list of images: got an array of shape"),
+        (5, [1], {}, "must be an array"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    items: Any, labels: Any, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence) as error:
+        trivet.train(items, labels, out="mine", **{"settings": ROUGH, "progress": False, **options})
+    assert "\n" not in str(error.value)
+    assert not list(Path().rglob("*.parquet"))
+    assert not Path("mine/config.toml").exists()
+
+
+def test_a_run_is_replaced_only_if_that_is_said() -> None:
+    trivet.train(VECTORS, KINDS, out="mine", settings=ROUGH, progress=False)
+    before = Path("mine/items.parquet").read_bytes()
+    with pytest.raises(ValueError, match="force"):
+        trivet.train(TEXTS, KINDS, out="mine", settings=ROUGH, progress=False)
+    with pytest.raises(ValueError, match="class"):
+        trivet.train(TEXTS[:4], KINDS[:4], out="mine", settings=ROUGH, progress=False, force=True)
+    assert Path("mine/items.parquet").read_bytes() == before
+    trivet.train(TEXTS, KINDS, out="mine", settings=ROUGH, progress=False, force=True)
+    assert 'name = "texts"' in Path("mine/config.toml").read_text()
