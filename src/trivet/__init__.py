@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from trivet.runtime.version import __version__ as __version__
 
 _TABLES = ("mining.positives", "mining.negatives", "losses")  # all that they name is named here, too
 _OTHERS = {
@@ -27,8 +27,8 @@ _OTHERS = {
     "samplers.pk": ("PKBatches",),
     "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor", "diagnose"),
-    "integrations.any_training": ("Watch", "watch"),
     "commands.train.items": ("train",),
+    "integrations.any_training": ("Watch", "watch"),
 }
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import trivet
 from trivet.commands.printing import echo
 from trivet.commands.registry import COMMANDS
+from trivet.runtime.version import __version__
 
 MODULES = {name: module for names in COMMANDS.values() for name, module in names.items()}
 WIDEST = max(map(len, MODULES))
@@ -84,5 +84,5 @@ def version(
 ) -> None:
     """Train embeddings that do not collapse."""
     if show:
-        echo(f"trivet {trivet.__version__}")
+        echo(f"trivet {__version__}")
         raise typer.Exit

@@ -30,7 +30,7 @@ NAME = "the items"  # what errors call them
 
 
 @dataclass(frozen=True, eq=False)
-class ItemTable:
+class LabelledItems:
     """Items and what is known of each.
 
     Attributes:
@@ -65,7 +65,7 @@ class ItemTable:
 
 def item_table(
     items: Any, labels: Any = None, *, ids: Any = None, split: Any = None, match: TagMatch = "any"
-) -> ItemTable:
+) -> LabelledItems:
     """The table of some items, checked.
 
     Args:
@@ -95,7 +95,7 @@ def item_table(
     without_items = table.drop_columns(name) if name != TEXT else table
     checked = with_tags(arrow_table(Path(NAME), without_items), of_tags, several)
     select_rows(checked, list(levels), None, needs={TEXT: TEXT} if name == TEXT else None, name=NAME)
-    return ItemTable(table, list(levels), of_tags, root)
+    return LabelledItems(table, list(levels), of_tags, root)
 
 
 def _item_column(items: Any) -> tuple[str, pa.Array, Path | None]:

@@ -90,16 +90,18 @@ def test_a_result_is_a_network_a_page_and_a_run_of_which_nothing_is_left_without
 
 
 def test_other_items_are_embedded_as_by_the_command(run_command: Call) -> None:
-    for items, others in (
-        (VECTORS, VECTORS[:3] + 1),
-        (TEXTS, ["what is k00 z", "where"]),
-        (_paths()[0], [Image.fromarray(pixels) for pixels in PIXELS[:2]]),
+    for run, (items, others) in enumerate(
+        (
+            (VECTORS, VECTORS[:3] + 1),
+            (TEXTS, ["what is k00 z", "where"]),
+            (_paths()[0], [Image.fromarray(pixels) for pixels in PIXELS[:2]]),
+        )
     ):
-        result = trivet.train(items, KINDS, out="mine", settings=ROUGH, progress=False, force=True)
-        embedded = result.embed(others)
+        result = trivet.train(items, KINDS, out=f"run-{run}", settings=ROUGH, progress=False)
         item_table(others).write(Path("others.parquet"))
-        assert run_command("embed", "mine", "others.parquet", "--output", "out.parquet")[0] == 0
-        np.testing.assert_array_equal(embedded, read_vectors(Path("out.parquet")).embeddings)
+        code, _, err = run_command("embed", f"run-{run}", "others.parquet", "--output", f"{run}.parquet")
+        assert code == 0, err
+        np.testing.assert_array_equal(result.embed(others), read_vectors(Path(f"{run}.parquet")).embeddings)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import trivet
 from trivet.datasets import Dataset, FileInputs
 from trivet.io.atomic_files import claimed, shared_folder
 from trivet.io.overwrite_guard import SHARDS, is_saved, sharded
@@ -34,6 +33,7 @@ from trivet.models import Embedder
 from trivet.runtime.fingerprint import contents_fingerprint, file_fingerprint, fingerprint, times_fingerprint
 from trivet.runtime.progress import reporter, steps
 from trivet.runtime.text import counted
+from trivet.runtime.version import __version__
 from trivet.training.embed_dataset import check_embedded, embed, item_columns
 
 DECODED = 256  # images that are decoded at once
@@ -150,7 +150,7 @@ def _manifest(job: Job, rows_per_shard: int) -> Manifest:
     identity = {"model": job.model_hash, "inputs": job.inputs, "items": job.items, "rows_per_shard": rows_per_shard}
     return Manifest(
         key=fingerprint([identity, columns]),
-        trivet=trivet.__version__,
+        trivet=__version__,
         model=job.model_hash,
         data=job.data,
         inputs=job.inputs,

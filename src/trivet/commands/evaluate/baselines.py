@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import trivet
 from trivet import metrics
 from trivet.collapse.significance import RAW, UNTRAINED, ZERO_SHOT
 from trivet.datasets import Dataset
@@ -31,6 +30,7 @@ from trivet.models import Embedder
 from trivet.runtime.cache import limit_size
 from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import announce
+from trivet.runtime.version import __version__
 from trivet.training.embed_dataset import comparable, embed, raw_inputs
 
 WORTH = 2 * 10**9  # coordinates of all pairs that are compared; what takes less than a second is not kept
@@ -108,7 +108,7 @@ def baseline_retrieval(
 def _fingerprint(arguments: Mapping[str, Any], measures: Sequence[str], distance: str) -> str:
     """Digest of the arguments and of the code that measures."""
     code = [file.read_bytes() for file in sorted(Path(str(metrics.__file__)).parent.glob("*.py"))]
-    values: list[Any] = [list(measures), distance, trivet.__version__, torch.__version__, np.__version__, *code]
+    values: list[Any] = [list(measures), distance, __version__, torch.__version__, np.__version__, *code]
     for name, value in arguments.items():
         levels = value.items() if isinstance(value, Mapping) else ((name, value),)
         for level, known in levels:

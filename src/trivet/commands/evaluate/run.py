@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import trivet
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.page import write_evaluation_report
@@ -73,6 +72,7 @@ from trivet.mining import Relation
 from trivet.reports.measures import finite
 from trivet.runtime.progress import steps
 from trivet.runtime.text import distinct_names
+from trivet.runtime.version import __version__
 
 WAYS = ("left to right", "right to left")  # the levels of pairs of one set
 
@@ -270,7 +270,7 @@ def _evaluate(
             ),
             *notes,
         ],
-        trivet=trivet.__version__,
+        trivet=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         embeddings=sets.name,
         items=len(queries),

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-import trivet
 from trivet.commands.export.card import model_card
 from trivet.commands.export.options import ModelForm
 from trivet.commands.export.record import ExportedModel, Preparation
@@ -43,6 +42,7 @@ from trivet.models.text_network import ARCHITECTURE, TOKENIZER
 from trivet.models.towers import SIDES
 from trivet.runtime.extras import installed, load
 from trivet.runtime.progress import announce, reporter
+from trivet.runtime.version import __version__
 from trivet.training.components import load_splits
 from trivet.training.embed_dataset import embed
 from trivet.training.run_folder import RunFolder, trained_model
@@ -284,7 +284,7 @@ def _run(runner: Runner, feed: Feed) -> npt.NDArray[np.float32]:
 def preprocessing(to: ModelForm, model: Embedder) -> Preparation:
     """Description of the inputs and outputs of an exported model, and of how inputs are prepared."""
     inputs = torch.zeros(1, *model.input_shape)
-    prepare = partial(Preparation, trivet=trivet.__version__, form=to)
+    prepare = partial(Preparation, trivet=__version__, form=to)
     if isinstance(model, TextEmbedder):
         about = prepare(
             kind="texts",

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-import trivet
 from trivet.commands.index.options import IndexOptions
 from trivet.commands.index.record import IndexAbout, IndexResult
 from trivet.commands.index.text_queries import text_embeddings, text_examples
@@ -32,6 +31,7 @@ from trivet.models import SideName
 from trivet.models.linear_map import LinearMap
 from trivet.models.towers import SIDES
 from trivet.runtime.text import typed
+from trivet.runtime.version import __version__
 from trivet.training.run_folder import RunFolder, model_hash
 
 ITEMS = "items.parquet"
@@ -139,7 +139,7 @@ def read_source(request: IndexOptions, levels: Sequence[str] | None = None) -> S
                 "that run with --run, and no --text-model if it was trained on texts."
             )
     about = IndexAbout(
-        trivet=trivet.__version__,
+        trivet=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         source=str(source.resolve()),
         levels=list(sets[0].labels),

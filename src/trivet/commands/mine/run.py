@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-import trivet
 from trivet.commands.inputs import run_distance
 from trivet.commands.mine.options import MineOptions
 from trivet.datasets.tags import column_relations
@@ -34,6 +33,7 @@ from trivet.runtime.fingerprint import fingerprint
 from trivet.runtime.progress import steps
 from trivet.runtime.record import Record
 from trivet.runtime.safe_read import read_json
+from trivet.runtime.version import __version__
 
 CHUNK = 4096  # anchors that are mined for at once, and lost at most by a kill
 KEY = "mine.json"
@@ -129,7 +129,7 @@ def mine_file(request: MineOptions) -> MiningResult:
         numbers = [*(side.items.numpy() for side in labels), *([] if listed_pairs is None else [listed_pairs])]
         tags = {"match": match, "names": () if match is None else names}
         settings = {"distance": distance, "kind": kind, "recall": recall, **tags, **asdict(rules)}
-        key = fingerprint([trivet.__version__, CHUNK, settings, *blocks, *numbers])
+        key = fingerprint([__version__, CHUNK, settings, *blocks, *numbers])
         index = _index(
             folder,
             key,
@@ -143,7 +143,7 @@ def mine_file(request: MineOptions) -> MiningResult:
                 _write_chunk(chunk_files[number], mined(index, rows=rows[start:stop]))
         counts, (to_positive, to_negative, nearer) = _summary(chunk_files)
         record = MiningResult(
-            trivet=trivet.__version__,
+            trivet=__version__,
             source=str(source.resolve()),
             corpus=None if corpus is None else str(corpus.resolve()),
             pairs=None if pairs is None else str(pairs.resolve()),

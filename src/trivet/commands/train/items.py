@@ -12,7 +12,7 @@ from trivet.commands.init.data import detect
 from trivet.commands.init.run import as_toml, propose_ladder
 from trivet.commands.train.ladder import climb
 from trivet.commands.train.result import TrainingResult
-from trivet.datasets.item_table import ItemTable, item_table
+from trivet.datasets.item_table import LabelledItems, item_table
 from trivet.io.tag_cells import TagMatch
 from trivet.runtime.progress import announce, show_progress
 from trivet.runtime.text import typed
@@ -81,7 +81,7 @@ def train(
     return TrainingResult(record, folder, temporary=temporary)
 
 
-def _settings(table: ItemTable, path: Path, changes: list[str]) -> LadderSettings:
+def _settings(table: LabelledItems, path: Path, changes: list[str]) -> LadderSettings:
     """The settings that are proposed for items that will lie at a path, with changes."""
     with TemporaryDirectory(prefix="trivet-") as folder:
         table.write(file := Path(folder) / path.name)

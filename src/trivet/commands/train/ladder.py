@@ -22,7 +22,7 @@ from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.holdout import LEAST_CLASSES, HoldoutUnit, hold_out_fold, holdout_unit, holds_items_out, num_units
-from trivet.datasets.item_table import ItemTable
+from trivet.datasets.item_table import LabelledItems
 from trivet.io.atomic_files import atomic_file, commit_new, filled_folder, write_atomic, write_json
 from trivet.metrics.folds import class_folds, stratified_folds
 from trivet.models import Embedder
@@ -77,7 +77,7 @@ def climb(
     force: bool = False,
     command: str = "",
     progress: bool = False,
-    items: ItemTable | None = None,
+    items: LabelledItems | None = None,
 ) -> RunRecord | None:
     """Try the candidates of a ladder, and train the best on all training items as the run in the folder `path`.
 
