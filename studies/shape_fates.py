@@ -33,10 +33,10 @@ was lost were called healthy, as retention was not measured in classes of fewer 
 
 The fifth test, of other draws of these (seeds 18 and 19, not listed), accused none, left 32 open and cleared 4: strokes
 of which a third of the classes had lost their inside. Classes of eight items did not count there; now all count that
-have a retention. The sixth test, other draws once more, accused one, left 38 open and cleared 4, three of which had lost
-the inside of a third of their classes: of 8 or 12 items each, none was beyond doubt by itself. Now a mixture asks all
-classes together (draws 30 to 32 of topics and strokes, which are not reported). Seventh test: the same 42 cases of other
-draws.
+have a retention. The sixth test, other draws once more, accused one, left 38 open and cleared 4, three of which had
+lost the inside of a third of their classes: of 8 or 12 items each, none was beyond doubt by itself. Now a mixture asks
+all classes together (draws 30 to 32 of topics and strokes, which are not reported). Seventh test: the same 42 cases of
+other draws.
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.
 """

@@ -19,8 +19,8 @@ from trivet.losses.matryoshka import of_batch
 from trivet.mining.batch import Labels
 from trivet.mining.gather import LocalBatch, gather
 from trivet.mining.pairs import Pairs
-from trivet.samplers import PKBatches
 from trivet.runtime.arguments import explain_arguments
+from trivet.samplers import PKBatches
 
 
 class BatchLoss(nn.Module):
