@@ -222,6 +222,13 @@ def guard() -> Iterator[str]:
         f"{len(wrong)} closing sentences are wrong, odd runs included, {wrong.count('clinc')} of them on CLINC150 and "
         f"{wrong.count('cub-50')} on CUB"
     )
+    above = [
+        run["closing_is"]
+        for each in counts
+        for run in each["runs"]
+        if "random halves" in (run["closing"] or "") and "above its start" in run["closing"]
+    ]
+    yield f"of {len(above)} sentences that said so by halves, {above.count('wrong')} did not hold"
 
 
 def forecasts() -> Iterator[str]:

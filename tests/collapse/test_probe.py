@@ -320,6 +320,16 @@ def test_random_halves_tell_harm_that_all_items_leave_open(before: float, after:
     assert not monitor.probing._compared_with(end, start).worse
 
 
+def test_random_halves_alone_do_not_tell_that_a_run_ends_above_its_start() -> None:
+    monitor = watched(steady, lambda step: held_out(apart=2.8 if step else 2.6))
+    start, end, closing = monitor.probing.reference, monitor.probing.last, monitor.closing()
+    assert start is not None
+    assert end is not None
+    assert closing is not None
+    assert monitor.probing._compared_with(end, start, halves=True).better
+    assert "ends as it began, as far as can be told (+" in closing
+
+
 def test_what_the_repair_returns_to_is_the_best_step() -> None:
     apart = {0: 3.0, 19: 5.0}
     monitor = watched(steady, lambda step: held_out(apart=apart.get(step, 1.0)))

@@ -535,16 +535,15 @@ class ProbeTracker:
         level = LEVELS[len(self.levels) - 1]
         change, halves = (self._compared_with(now, start, halves=halves) for halves in (False, True))
         gain = change.difference
-        below = change.worse or (halves.worse and gain <= -FLOOR)
-        if below or change.better or (halves.better and gain >= FLOOR):
-            known = change.worse or change.better
-            near, far = sorted(
-                100 * abs(end) for end in ((change.low, change.high) if known else (halves.low, halves.high))
-            )
+        if change.worse or change.better:
+            near, far = sorted(100 * abs(end) for end in (change.low, change.high))
+            side = "below" if change.worse else "above"
+            where = f"{100 * abs(gain):.1f} points ({near:.1f} to {far:.1f}) {side} its start"
+        elif halves.worse and gain <= -FLOOR:  # not above likewise, where halves are too sure
             where = (
-                f"{100 * abs(gain):.1f} points ({'' if known else 'in random halves of them '}{near:.1f} to {far:.1f}) "
+                f"{-100 * gain:.1f} points (in random halves of them {-100 * halves.high:.1f} to "
+                f"{-100 * halves.low:.1f}) below its start"
             )
-            where += f"{'below' if below else 'above'} its start"
         else:
             where = f"as it began{' or lower' if change.doubtful else ''}, as far as can be told "
             where += f"({100 * gain:+.1f} points, {100 * change.low:+.1f} to {100 * change.high:+.1f})"
