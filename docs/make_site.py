@@ -8,6 +8,7 @@ Links in the pages are those of the repository, where they must work, too. On th
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 import shutil
@@ -30,7 +31,7 @@ def in_site(path: str) -> str:
     """The path on the site of a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return path + ".md" if Path(path).suffix in LANGUAGES else path
+    return path + ".md" if Path(path).suffix in {*LANGUAGES, ".ipynb"} else path
 
 
 def links(text: str) -> list[str]:
@@ -71,6 +72,28 @@ def _links(text: str) -> Iterator[re.Match[str]]:
     return (match for match in LINK.finditer(text) if not any(match.start() in part for part in code))
 
 
+def as_page(path: str) -> str:
+    """The file at this path of the repository in Markdown: a page as it is, a notebook with its outputs, or code."""
+    file = ROOT / path
+    if file.suffix == ".md":
+        return file.read_text()
+    if file.suffix in LANGUAGES:
+        return f"# `{path}`\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
+    return "\n".join(part for cell in json.loads(file.read_text())["cells"] for part in _of_cell(cell))
+
+
+def _of_cell(cell: dict[str, Any]) -> Iterator[str]:
+    """The text, or the code and the outputs, of a cell of a notebook."""
+    source = "".join(cell["source"]) + "\n"
+    if cell["cell_type"] == "markdown":
+        yield source
+    else:
+        yield f"```python\n{source}```\n"
+        for output in cell["outputs"]:
+            text = "".join(output.get("text") or output["data"]["text/plain"]).rstrip("\n")
+            yield f"```text\n{text}\n```\n"
+
+
 def site_files(pages: Iterable[str]) -> dict[str, str | Path]:
     """These pages and what they link to, and what that links to: the path on the site -> a text, or a file.
 
@@ -89,12 +112,10 @@ def site_files(pages: Iterable[str]) -> dict[str, str | Path]:
             continue
         if not file.is_file():
             raise SystemExit(f"A link must lead to a file of the repository: {page} links to {path}; correct the link.")
-        if file.suffix == ".md":
-            text = file.read_text()
+        if target.endswith(".md"):
+            text = as_page(path)
             result[target] = as_on_site(text, path)
             waiting |= {posixpath.normpath(posixpath.join(posixpath.dirname(path), link)): path for link in links(text)}
-        elif target.endswith(".md"):
-            result[target] = f"# `{path}`\n\n```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
         else:
             result[target] = file
     return result

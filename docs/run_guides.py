@@ -1,23 +1,25 @@
-"""Run the blocks of guides in order, in a folder of their own, and print what each prints:
+"""Run the blocks of guides and notebooks in order, in a folder of their own, and print what each prints:
 
-    .venv/bin/python docs/run_guides.py docs/guides/vectors.md ...
+    .venv/bin/python docs/run_guides.py docs/guides/vectors.md examples/vectors.ipynb ...
 
 A block with a title, as in ```python title="loop.py", is a file. A block `sh` holds commands, and a block `python`
 without a title is code; those of a page share their names. A block `text` after one of these is what it prints, with
-`...` for lines left out.
+`...` for lines left out. A cell of a notebook is such a block, and so is its output, which is written into it anew.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
+import json
 import os
 import re
 import runpy
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -32,16 +34,31 @@ class Block(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A block that was run, what it printed, and what the page shows of that, if anything."""
+    """A block that was run, what it printed and displays, and what the page shows of that, if anything."""
 
     block: Block
     printed: str
+    displayed: dict[str, str]  # kind of text -> the value of the last line
     expected: str | None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(filter(None, [self.printed, self.displayed.get("text/plain")]))
 
 
 def blocks(page: Path) -> list[Block]:
+    if page.suffix == ".ipynb":
+        return [block for cell in json.loads(page.read_text())["cells"] for block in _of_cell(cell)]
     found = re.findall(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     return [Block(kind, title or None, text) for kind, title, text in found]
+
+
+def _of_cell(cell: dict[str, Any]) -> Iterator[Block]:
+    """The code of a cell, and the first line of its output, the answer: below it are times, too."""
+    if cell["cell_type"] == "code":
+        yield Block("python", None, "".join(cell["source"]))
+        for output in cell["outputs"][:1]:
+            yield Block("text", None, (output.get("text") or output["data"]["text/plain"])[0])
 
 
 def commands(text: str) -> list[list[str]]:
@@ -62,12 +79,39 @@ def run(page: Path) -> Iterator[Outcome]:
             Path(block.title).write_text(block.text)
         elif block.kind in ("sh", "python"):
             printed = io.StringIO()
+            displayed: dict[str, str] = {}
             with contextlib.redirect_stdout(printed):
                 if block.kind == "sh":
                     _commands(block.text)
                 else:
-                    exec(compile(block.text, str(page), "exec"), names)
-            yield Outcome(block, printed.getvalue(), after.text if after and after.kind == "text" else None)
+                    displayed = _python(block.text, page, names)
+            expected = after.text if after and after.kind == "text" else None
+            yield Outcome(block, printed.getvalue(), displayed, expected)
+
+
+def _python(text: str, page: Path, names: dict[str, Any]) -> dict[str, str]:
+    """Run code, and return the value of its last line as a notebook displays it, if it has one."""
+    tree = ast.parse(text)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, str(page), "exec"), names)
+    value = eval(compile(ast.Expression(last.value), str(page), "eval"), names) if last else None
+    if value is None:
+        return {}
+    as_html = getattr(value, "_repr_html_", None)
+    return {"text/plain": repr(value), **({"text/html": as_html()} if as_html else {})}
+
+
+def write_outputs(notebook: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write what the cells of a notebook printed and display into it."""
+    content = json.loads(notebook.read_text())
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    for number, (cell, ran) in enumerate(zip(cells, outcomes, strict=True), 1):
+        printed = {"output_type": "stream", "name": "stdout", "text": ran.printed.splitlines(keepends=True)}
+        data = {kind: text.splitlines(keepends=True) for kind, text in ran.displayed.items()}
+        value = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
+        cell["execution_count"] = number
+        cell["outputs"] = [printed] * bool(ran.printed) + [value] * bool(data)
+    notebook.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def _commands(text: str) -> None:
@@ -130,6 +174,9 @@ if __name__ == "__main__":
         guide = Path(name).resolve()
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             os.environ.pop("COLUMNS", None)
-            for ran in run(guide):
-                same = "" if ran.expected is None else f"  alike: {alike(ran.expected, ran.printed)}"
-                print(f"--- {ran.block.text.strip().splitlines()[-1]}{same}\n{ran.printed}")
+            outcomes = list(run(guide))
+            for ran in outcomes:
+                same = "" if ran.expected is None else f"  alike: {alike(ran.expected, ran.text)}"
+                print(f"--- {ran.block.text.strip().splitlines()[-1]}{same}\n{ran.text}")
+            if guide.suffix == ".ipynb":
+                write_outputs(guide, outcomes)

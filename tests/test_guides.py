@@ -1,7 +1,8 @@
-"""The guides run as they are written, and print what they show."""
+"""The guides and notebooks run as they are written, and print what they show."""
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -11,15 +12,17 @@ pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
-PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), *NOTEBOOKS]
 # Pages that train for long: the ladder, which test_ladder.py climbs, and a loop as in test_examples.py.
-LONG = {"images", "texts", "vectors", "tags", "pairs", "image_text", "loop"}
+LONG = {f"{name}.md" for name in ("images", "texts", "vectors", "tags", "pairs", "image_text", "loop")}
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.stem, marks=[pytest.mark.nightly] * (page.stem in LONG)) for page in PAGES],
+    [pytest.param(page, id=page.name, marks=[pytest.mark.nightly] * (page.name in LONG)) for page in PAGES],
 )
+@pytest.mark.filterwarnings("default:harm detected")  # of the watch in a loop, where it is shown
 def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -27,9 +30,26 @@ def test_a_guide_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: p
     compared = 0
     for ran in GUIDES["run"](page):
         if ran.expected is not None:
-            assert GUIDES["alike"](ran.expected, ran.printed), f"{ran.block.text}\nprinted\n{ran.printed}"
+            assert GUIDES["alike"](ran.expected, ran.text), f"{ran.block.text}\nprinted\n{ran.text}"
             compared += 1
-    assert compared == page.read_text().count("```text") > 0
+    assert compared == sum(block.kind == "text" for block in GUIDES["blocks"](page)) > 0
+
+
+def test_a_notebook_gets_the_outputs_of_its_cells(tmp_path: Path) -> None:
+    notebook = tmp_path / "a.ipynb"
+    code = [["class A:\n", "    _repr_html_ = lambda self: '<b>a</b>'\n", "    __repr__ = lambda self: 'a'"]]
+    code += [["print('one')\n", "print('two')\n", "A()"], ["1"], ["A = 1"]]
+    cells = [{"cell_type": "code", "source": source, "outputs": [{"text": ["old"]}]} for source in code]
+    notebook.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title"]}, *cells]}))
+    GUIDES["write_outputs"](notebook, list(GUIDES["run"](notebook)))
+    outputs = [cell.get("outputs") for cell in json.loads(notebook.read_text())["cells"]]
+    assert outputs[:2] == [None, []]
+    assert outputs[2][0] == {"output_type": "stream", "name": "stdout", "text": ["one\n", "two\n"]}
+    assert outputs[2][1]["data"] == {"text/plain": ["a"], "text/html": ["<b>a</b>"]}
+    assert outputs[3][0]["data"] == {"text/plain": ["1"]}
+    assert outputs[4] == []
+    answers = [block.text for block in GUIDES["blocks"](notebook) if block.kind == "text"]
+    assert answers == ["one\n", "1"]
 
 
 def test_the_same_words_and_nearly_the_same_numbers_are_alike() -> None:

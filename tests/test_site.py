@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import subprocess
@@ -56,6 +57,15 @@ def test_files_that_pages_link_to_come_along_with_what_they_link_to() -> None:
     assert files["examples/monitor_plain.py.md"].startswith("# `examples/monitor_plain.py`\n\n```python\n")
     assert "data.md" in files
     assert files["studies/results/robust_training.png"] == ROOT / "studies" / "results" / "robust_training.png"
+
+
+def test_a_notebook_is_a_page_with_its_outputs() -> None:
+    files = MAKE["site_files"](["docs/notebooks.md"])
+    assert "(examples/texts.ipynb.md)" in files["notebooks.md"]
+    page = files["examples/texts.ipynb.md"]
+    assert page.startswith("# Texts\n")
+    assert re.search(r"```python\nresult = .*?\n```\n\n```text\n256 items of 8 classes", page, re.DOTALL)
+    assert "[how to run it](../notebooks.md)" in page
 
 
 def test_a_link_that_leads_to_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
