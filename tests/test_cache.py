@@ -20,6 +20,7 @@ SOURCE = Path(str(trivet.__file__)).parent
     [
         ({}, "linux", "/home/of/.cache/trivet"),
         ({}, "darwin", "/home/of/Library/Caches/trivet"),
+        ({}, "win32", "/home/of/AppData/Local/trivet"),
         ({"XDG_CACHE_HOME": "/shared"}, "linux", "/shared/trivet"),
         ({"XDG_CACHE_HOME": "relative"}, "linux", "/home/of/.cache/trivet"),
         ({"XDG_CACHE_HOME": "/shared", "TRIVET_CACHE": "/mine"}, "linux", "/mine"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import sys
 import textwrap
@@ -15,13 +14,14 @@ import typer
 
 from trivet.reports.result import Contents, Paragraph, Result
 from trivet.runtime.terminal import json_text, printable, without_passwords
+from trivet.runtime.text import typed
 
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
 
 
 def command_line() -> str:
     """Command line as it was typed, for the record, but for the addresses of databases."""
-    return shlex.join(["trivet", *map(without_passwords, sys.argv[1:])])
+    return " ".join(["trivet", *(typed(without_passwords(argument)) for argument in sys.argv[1:])])
 
 
 def print_json(value: Mapping[str, Any]) -> None:

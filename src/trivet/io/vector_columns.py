@@ -7,7 +7,6 @@ import binascii
 import contextlib
 import logging
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_t
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.arrays import Booleans, Integers
 from trivet.runtime.progress import report
+from trivet.runtime.text import typed
 
 log = logging.getLogger("trivet")
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
@@ -183,7 +183,7 @@ def choose(
     if len(meant) > 1:
         raise ValueError(
             f"{path} holds vectors in {listed(meant)}, of which one must be meant: choose it with --embedding, such as "
-            f"--embedding {shlex.quote(meant[0])} {_SETTING.format('embedding')}."
+            f"--embedding {typed(meant[0])} {_SETTING.format('embedding')}."
         )
     return meant[0]
 
@@ -223,8 +223,8 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
     if choice.embedding is None and (text := likely_text(table, {name: chosen})) is not None:
         raise ValueError(
             f"the embeddings of {table.path} must be named, as it has texts in {text!r}, and {name!r} has only "
-            f"{_dimension(table, chosen)} numbers a row: --embedding {shlex.quote(name)} if these are meant; init and "
-            f"audit read texts with --text {shlex.quote(text)}."
+            f"{_dimension(table, chosen)} numbers a row: --embedding {typed(name)} if these are meant; init and "
+            f"audit read texts with --text {typed(text)}."
         )
     vectors: Rows = np.empty((0, 0), np.float32)
     lacking, broken = np.ones(table.count, np.bool_), np.zeros(table.count, np.bool_)

@@ -107,8 +107,8 @@ def check_rows(kind: str, items: int) -> None:
         )
 
 
-def map_rows(path: Path, items: int, width: int) -> npt.NDArray[np.float32]:
-    """The rows `(items, width)` float32 of a file, memory-mapped.
+def read_rows(path: Path, items: int, width: int, *, mapped: bool) -> npt.NDArray[np.float32]:
+    """The rows `(items, width)` float32 of a file, in memory or mapped.
 
     Raises:
         OSError, ValueError: if it is missing, or holds something else.
@@ -118,7 +118,7 @@ def map_rows(path: Path, items: int, width: int) -> npt.NDArray[np.float32]:
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(rows, np.memmap) or rows.shape != (items, width) or rows.dtype != np.float32:
         raise ValueError(f"{path.name} does not hold {items} rows of {width} numbers in float32")
-    return rows
+    return rows if mapped else np.array(rows)
 
 
 def _group(dimension: int) -> int:

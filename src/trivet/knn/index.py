@@ -380,7 +380,7 @@ class Index:
                 raise ValueError(f"its centre has {len(centre)} numbers where {width} belong")
             if info.kind in codes.KINDS:
                 check_stored(folder / VECTORS, info.kind, info.items, codes.coded_width(info.kind, info.dimension))
-                rows = codes.map_rows(folder / ROWS, info.items, width)
+                rows = codes.read_rows(folder / ROWS, info.items, width, mapped=not to_change)
                 mapped |= faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # of ivf-pq, larger than the codes
 
                 def stored(numbers: Integers) -> npt.NDArray[np.float32]:

@@ -16,6 +16,7 @@ SUBJECTS: dict[Subject, str] = {
     "features": "features of frozen encoders",
 }
 MADE_AGAIN = [name for name in SUBJECTS if name != "data"]  # by computing, and not by fetching or copying
+SHARED = {"darwin": "Library/Caches", "win32": "AppData/Local"}  # of the home folder; elsewhere .cache
 VARIABLE, LIMIT = "TRIVET_CACHE", "TRIVET_CACHE_LIMIT"
 MOST_GB = 10.0  # of the files of a subject; nothing removes data sets
 
@@ -24,7 +25,7 @@ def cache_folder(subject: Subject) -> Path:
     """The folder of a subject: data sets, measures of references, or features of a frozen encoder.
 
     It lies in the folder that the environment variable TRIVET_CACHE names; else in `trivet` of XDG_CACHE_HOME, if that
-    is an absolute path, or of the platform: `~/Library/Caches` of macOS, elsewhere `~/.cache`.
+    is an absolute path, or of the platform: `~/Library/Caches` of macOS, `~/AppData/Local` of Windows, or `~/.cache`.
 
     Raises:
         ValueError: if no variable names one and the user has no home folder.
@@ -34,7 +35,7 @@ def cache_folder(subject: Subject) -> Path:
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not shared.is_absolute():
         try:
-            shared = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+            shared = Path.home() / SHARED.get(sys.platform, ".cache")
         except RuntimeError:
             raise ValueError(
                 f"a folder must be known for what can be made again: this user has no home folder; set {VARIABLE}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,12 +58,16 @@ def digits(value: float | None) -> str:
 
 
 def typed(path: Path | str) -> str:
-    """A path as it is typed in a shell, quoted where it has spaces or signs that a shell obeys.
+    """A path or another text as it is typed in a shell, quoted where it has spaces or signs that a shell obeys.
+
+    The shells of Windows take double quotes alone, which no name of a file there has.
 
     Example:
         >>> print(f"trivet train --resume {typed(Path('my runs; rm x'))}")
         trivet train --resume 'my runs; rm x'
     """
+    if sys.platform == "win32":
+        return str(path) if re.fullmatch(r"[\w@+=:,./\\-]+", str(path)) else f'"{path}"'
     return shlex.quote(str(path))
 
 

@@ -132,7 +132,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+            # Copies: a file that is mapped could not be removed on Windows once there is a newer one.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118  # no mapping
             return Checkpoint(metadata["fingerprint"], SavedState.read(parse_json(metadata["state"])), tensors)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise _incomplete(path, error) from None

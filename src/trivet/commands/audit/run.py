@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ from trivet.io.tag_cells import SINGLE
 from trivet.label_noise import Duplicates, NoiseEstimate, Suspects, find_duplicates, find_outliers, find_suspects
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.record import Number
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, typed
 from trivet.training.run_folder import RunFolder
 
 PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
@@ -171,9 +170,9 @@ def _apply_options(request: AuditOptions, record: AuditRecord) -> str:
     if record.pairs is not None:
         sides = request.sides
         named = () if sides is None else (("--left", sides.left), ("--right", sides.right))
-        return " --pairs" + "".join(f" {option} {quote(value)}" for option, value in named if value is not None)
-    level = "" if request.level is None else f" --labels {quote(request.level)}"
-    return level + (f" --separator {quote(request.separator)}" if record.tags is not None and request.separator else "")
+        return " --pairs" + "".join(f" {option} {typed(value)}" for option, value in named if value is not None)
+    level = "" if request.level is None else f" --labels {typed(request.level)}"
+    return level + (f" --separator {typed(request.separator)}" if record.tags is not None and request.separator else "")
 
 
 def audit_classes(request: AuditOptions, items: Items) -> Audited:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from trivet.models.towers import SIDES
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
 from trivet.runtime.progress import reporter
+from trivet.runtime.text import typed
 
 KINDS = {1: "as there is no better one", 2: "as the only one of numbers", 3: "as the only one of words"}
 SAMPLED_IMAGES = 500  # images that are opened
@@ -273,7 +273,7 @@ def _table(
             raise ValueError(
                 f"the images of {rows.path} must lie in one folder: {names[0]} and others are in "
                 f"{listed([*map(str, roots)])}; name it "
-                f"with --data-root, such as --data-root {shlex.quote(str(roots[-1]))}."
+                f"with --data-root, such as --data-root {typed(roots[-1])}."
             )
         if roots:
             data["root"] = str(roots[0])
@@ -324,7 +324,7 @@ def _vectors(
     data |= {name: str(answer) for name, answer in answers.items() if answer is not None}
     notes = []
     if (column := text_column(source)) is not None and is_text_name(column):
-        notes.append(f"Beside the vectors there are texts: --text {shlex.quote(column)} trains on these.")
+        notes.append(f"Beside the vectors there are texts: --text {typed(column)} trains on these.")
     notes += copies(source.vectors)
     divided, sizes = known.splits is not None, _tag_sizes(known)
     return DetectedData(
@@ -361,9 +361,7 @@ def _texts(
         data["text"] = column
     notes = [] if text is not None or column == "text" else [f"The column {column!r} was taken for the texts."]
     if text is None and any(not columns.unreadable for columns in vectors.values()):
-        notes.append(
-            f"Beside the texts there are vectors: --embedding {shlex.quote(next(iter(vectors)))} trains on these."
-        )
+        notes.append(f"Beside the texts there are vectors: --embedding {typed(next(iter(vectors)))} trains on these.")
     divided, sizes = known.splits is not None, _tag_sizes(known)
     return DetectedData(
         "texts", data, len(known), levels, main, divided, notes=tuple(notes), guessed=guessed, tags=sizes

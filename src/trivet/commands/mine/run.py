@@ -141,6 +141,8 @@ def mine_file(request: MineOptions) -> MiningResult:
         for number, (start, stop) in steps(chunks, "mining, in chunks"):
             if not chunk_files[number].is_file():
                 _write_chunk(chunk_files[number], mined(index, rows=rows[start:stop]))
+        info = index.info
+        del index  # its file is mapped, and goes with the folder, which Windows refuses meanwhile
         counts, (to_positive, to_negative, nearer) = _summary(chunk_files)
         record = MiningResult(
             trivet=__version__,
@@ -151,7 +153,7 @@ def mine_file(request: MineOptions) -> MiningResult:
             split=request.split,
             distance=distance,
             rules=asdict(rules),
-            index=MiningIndex(kind=index.info.kind, parameters=index.info.parameters, recall=index.info.recall),
+            index=MiningIndex(kind=info.kind, parameters=info.parameters, recall=info.recall),
             triplets=counts.taken,
             counts=counts._asdict(),
             to_positive=to_positive,

@@ -46,7 +46,8 @@ def processes_to_start(training: TrainingConfig, batch_size: int) -> int:
     member = member_of(os.environ)
     device = device_of(training.accelerator)
     gpus = 0 if device.type == "cpu" else torch.accelerator.device_count()
-    devices = max(1, gpus) if training.devices == "auto" else training.devices
+    sessions = hasattr(os, "setsid")
+    devices = (max(1, gpus) if sessions else 1) if training.devices == "auto" else training.devices
     here = devices if member is None else member.local_size
     if gpus and here > gpus:
         raise ValueError(
@@ -58,6 +59,11 @@ def processes_to_start(training: TrainingConfig, batch_size: int) -> int:
         raise ValueError(
             f"torchrun must start as many processes on each machine as the settings name: it started {here}, and "
             f"training.devices = {devices}; remove this setting, or start as many."
+        )
+    if size > 1 and not sessions:
+        raise ValueError(
+            f"several processes need Linux or macOS, where they can be ended together: got {size} on Windows; set "
+            "training.devices = 1."
         )
     if size > 1 and device.type not in ("cpu", "cuda"):
         raise ValueError(

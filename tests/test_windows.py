@@ -1,0 +1,182 @@
+"""The commands on Windows, as `pretended_windows/sitecustomize.py` pretends it: its files, locks and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests import small_sweep
+
+HERE = Path(__file__).resolve().parent
+PRETENDED = HERE / "pretended_windows"
+RUN = """
+import json, sys, traceback
+from trivet.commands.main import main
+for line in json.load(sys.stdin):
+    sys.argv = ["trivet", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    print(json.dumps([line, code]), file=sys.stderr)
+"""
+
+
+def on_windows(program: str, folder: Path, given: object = None) -> subprocess.CompletedProcess[str]:
+    """Runs a program on the pretended system; its streams are in Windows-1252, as in a pipe there."""
+    environment = {"PYTHONPATH": os.pathsep.join([str(PRETENDED), *sys.path]), "PYTHONIOENCODING": "cp1252"}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | environment | {"TRIVET_CACHE": str(folder / "cache")},
+        input=json.dumps(given),
+        encoding="cp1252",
+        capture_output=True,
+        check=False,
+        timeout=250,
+    )
+
+
+def commands(folder: Path, *lines: str) -> dict[str, tuple[int, str]]:
+    """The exit code of each command, run one after another in one process, and what it wrote to standard error."""
+    done = on_windows(RUN, folder, lines)
+    assert done.returncode == 0, done.stderr
+    results, said = {}, ""
+    for text in done.stderr.splitlines():
+        if text.startswith('["'):
+            line, code = json.loads(text)
+            results[line] = (code, said)
+            said = ""
+        else:
+            said += f"{text}\n"
+    return results
+
+
+def check(folder: Path, *lines: str) -> None:
+    assert {line: said for line, (code, said) in commands(folder, *lines).items() if code} == {}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small_sweep.write_vectors(tmp_path / "x.npz")
+    arrays = dict(np.load(tmp_path / "x.npz"))
+    ids = np.array([f"item {number}" for number in range(len(arrays["kind"]))])
+    np.savez(tmp_path / "ids.npz", id=ids, **arrays)
+    np.savez(tmp_path / "more.npz", id=ids[:9], **{name: array[:9] for name, array in arrays.items()})
+    (tmp_path / "gone.csv").write_text("id\nitem 3\n")
+    return tmp_path
+
+
+def write_settings(folder: Path, *, sweep: bool = False) -> None:
+    import tomli_w
+
+    settings = small_sweep.settings(folder, trials=2)
+    settings["data"]["path"] = "x.npz"
+    if not sweep:
+        del settings["sweep"]
+    (folder / ("sweep.toml" if sweep else "run.toml")).write_text(tomli_w.dumps(settings))
+
+
+def test_a_run_is_trained_resumed_replaced_and_used(folder: Path) -> None:
+    write_settings(folder)
+    check(
+        folder,
+        "init x.npz --labels kind -o made.toml",
+        "train run.toml -o run",
+        "train --resume run --set training.steps=30",
+        "train run.toml -o run --force --set training.workers=1",
+        "evaluate run --report e.html --per-class c.csv",
+        "evaluate run --report e.html --per-class c.csv",
+        "embed run x.npz -o e.parquet",
+        "embed run x.npz -o e.parquet --force",
+        "export run --to safetensors -o model",
+        "export run --to safetensors -o model --force",
+        "train run.toml -o other --set seed=1",
+        "compare run other --report d.html",
+        "index run -o index",
+    )
+
+
+def test_a_sweep(folder: Path) -> None:
+    write_settings(folder, sweep=True)
+    check(folder, "sweep sweep.toml -o sweep", "sweep --join sweep")
+
+
+def test_files_of_vectors(folder: Path) -> None:
+    check(
+        folder,
+        "evaluate x.npz --labels kind --report e.html",
+        "diagnose x.npz --labels kind --report d.html",
+        "audit x.npz --labels kind --out s.csv --decisions d.csv --report a.html",
+        "drift x.npz ids.npz --report drift.html",
+        "index ids.npz -o index",
+        "index ids.npz -o index --force",
+        "index more.npz -o index --add",
+        "index gone.csv -o index --remove",
+        "search index x.npz --sheet s.html",
+        "index ids.npz -o codes --kind int8",
+        "index more.npz -o codes --add",
+        "index gone.csv -o codes --remove",
+        "search codes x.npz --sheet s.html",
+        "mine x.npz --labels kind -o mined.parquet",
+        "mine x.npz --labels kind -o mined.parquet --force",
+        "export ids.npz --to pgvector -o rows",
+        "migrate x.npz ids.npz --report m.html",
+    )
+
+
+def test_several_processes_are_refused_in_a_sentence(folder: Path) -> None:
+    write_settings(folder)
+    (said,) = commands(folder, "train run.toml -o run --set training.devices=2").values()
+    assert said[0] == 2
+    assert said[1].splitlines()[-1] == (
+        "trivet: several processes need Linux or macOS, where they can be ended together: got 2 on Windows; set "
+        "training.devices = 1."
+    )
+    assert not (folder / "run").exists()
+
+
+LOCKS = """
+import subprocess, sys
+from pathlib import Path
+from trivet.io.atomic_files import InUseError, claimed, locked_folder, partial_folder, shared_folder, write_atomic
+from trivet.io import file_locks
+
+assert hasattr(file_locks, "Overlapped")  # of Windows
+here, prepared = Path("shared"), []
+if len(sys.argv) > 1:
+    with claimed(Path("f")) as free:
+        assert not free
+    try:
+        with locked_folder(Path("run"), frozenset(), what="a run", ended=bool):
+            raise AssertionError("two had the lock")
+    except InUseError:
+        pass
+    with shared_folder(here, prepared.append):
+        (here / "other").touch()
+    print(prepared)
+    sys.exit()
+Path("run").mkdir()
+with claimed(Path("f")) as free, locked_folder(Path("run"), frozenset(), what="a run", ended=bool):
+    with shared_folder(here, prepared.append):
+        other = subprocess.run([sys.executable, "-c", CODE, "other"], capture_output=True, text=True)
+        print(free, prepared, other.stdout, other.stderr)
+        (here / "other").unlink()
+assert not here.exists() and [item.name for item in Path("run").iterdir()] == [".lock"]
+with partial_folder(Path("whole")) as parts:
+    (parts / "a").touch()
+write_atomic(Path("whole"), b"1")
+write_atomic(Path("whole"), b"2")
+print(sorted(item.name for item in Path().iterdir()))
+"""
+
+
+def test_locks_hold_between_processes_and_leave_nothing(tmp_path: Path) -> None:
+    done = on_windows(LOCKS.replace("CODE", f"{LOCKS!r}"), tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["True [True, False] [False]", " ", "['run', 'whole']"]
