@@ -27,6 +27,7 @@ _OTHERS = {
     "samplers.pk": ("PKBatches",),
     "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor", "diagnose"),
+    "commands.search.items": ("search",),
     "commands.train.items": ("train",),
     "integrations.any_training": ("Watch", "watch"),
 }
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from trivet import samplers as samplers
     from trivet.collapse import CollapseMonitor as CollapseMonitor
     from trivet.collapse import diagnose as diagnose
+    from trivet.commands.search.items import search as search
     from trivet.commands.train.items import train as train
     from trivet.integrations.any_training import Watch as Watch
     from trivet.integrations.any_training import watch as watch

@@ -103,8 +103,9 @@ def test_a_run_embeds_evaluates_and_searches_texts_without_the_folder_it_began_f
 
     make_index(IndexOptions(run, tmp_path / "index"))
     kept = columns(run / "embeddings" / "unseen.parquet")
-    found = search_folder(SearchOptions(tmp_path / "index", text=kept["text"][4], k=1, sheet=tmp_path / "page.html"))
-    (nearest,) = found["queries"][0]["neighbours"]
+    result = search_folder(SearchOptions(tmp_path / "index", text=kept["text"][4], k=1))
+    result.save(tmp_path / "page.html")
+    (nearest,) = result.record.as_json()["queries"][0]["neighbours"]
     same = [id for id, text in zip(kept["id"], kept["text"], strict=True) if text == kept["text"][4]]
     assert nearest["id"] in same
     assert nearest["distance"] == pytest.approx(0, abs=1e-5)

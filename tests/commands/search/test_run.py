@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from tests.nightly import sampled
 from tests.small_texts import WORDS, text_network
 
+import trivet
 from trivet.commands.embed.run import embed_data
 from trivet.commands.index import run as index_module
 from trivet.commands.index.options import IndexOptions
@@ -48,7 +49,11 @@ def make_index(source: Path, output: Path, **options: Any) -> IndexResult:
 
 
 def search_folder(index: Path, query: str | None = None, **options: Any) -> dict[str, Any]:
-    return module.search_folder(SearchOptions(index, query, **options), command="trivet search '<b>'")
+    sheet = options.pop("sheet", None)
+    result = module.search_folder(SearchOptions(index, query, **options), command="trivet search '<b>'")
+    if sheet is not None:
+        result.write_page(sheet)
+    return result.record.as_json(unset=False)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +130,12 @@ def test_an_image_file_is_embedded_as_the_run_did(index: Path, tmp_path: Path) -
     assert (found["kind"], found["labels"]) == ("image", {})
     assert found["neighbours"][0]["id"] == f"digits/{row:04}"
     assert found["neighbours"][0]["distance"] < 0.01 < found["neighbours"][1]["distance"] + 0.01
+    with Image.open(tmp_path / "drawn.png") as picture:
+        several = trivet.search(index, [picture, picture], k=2).ids
+    assert several == [[item["id"] for item in found["neighbours"]]] * 2
+    assert trivet.search(index, [str(tmp_path / "drawn.png")], k=2).ids == several[:1]
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"broken\.png must be an image that can be read"):
+    with pytest.raises(ValueError, match=r"images that can be read: item 0, .*broken\.png, cannot"):
         search_folder(index, str(tmp_path / "broken.png"))
 
 
@@ -255,6 +264,8 @@ def test_a_text_goes_the_whole_way_of_the_indexed_ones(
     options, index = of_texts(tmp_path, way), tmp_path / "index"
     about = make_index(output=index, distance=distance, **options).about
     assert len(about.texts) == 8
+    several = trivet.search(index, [example.text for example in about.texts], k=1)
+    assert several.indices[:, 0].tolist() == [example.row for example in about.texts]
     for example in about.texts:
         (by_text,) = search_folder(index, text=example.text, k=6)["queries"]
         id = by_text["neighbours"][0]["id"]

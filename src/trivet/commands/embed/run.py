@@ -8,28 +8,17 @@ from typing import Any
 import numpy as np
 
 from trivet.commands.embed.shards import Job, check_folder, columns_of, data_fingerprint, embed_shards, skipped_of
-from trivet.commands.network_of_side import SideNetwork, network_of_side
+from trivet.commands.network_of_side import network_of_side
 from trivet.config.plugins import absolute, is_reference
-from trivet.datasets import (
-    DATA_SETS,
-    DataConfig,
-    Dataset,
-    Inputs,
-    in_memory,
-    load,
-    load_file,
-    load_images,
-    settings_for,
-)
+from trivet.datasets import DATA_SETS, Inputs, in_memory, load, load_file, load_images, settings_for
 from trivet.datasets.config import ItemKind
-from trivet.datasets.image_decoding import Progress
 from trivet.datasets.table import image_column
 from trivet.io.formats import open_rows
 from trivet.io.image_file import SUFFIXES
 from trivet.io.overwrite_guard import in_shards, is_saved, sharded
 from trivet.io.parquet_files import write_embeddings
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.models import Embedder, SideName
+from trivet.models import SideName
 from trivet.runtime.progress import reporter, work
 from trivet.training.embed_dataset import check_embedded, embed
 from trivet.training.run_folder import RunFolder, Which, model_hash, trained_model
@@ -79,14 +68,30 @@ def embed_data(
         folder_of_images = source.is_dir() and not sharded(source) and not is_saved(source)
         network = network_of_side(run, model, side, lambda: _kind(source, folder_of_images=folder_of_images))
         model, side = network.network, network.side
-        unread = len(model.input_shape) == 3 and into_folder  # then an image is read when its shard is written
+        frame = config.data.frame(model.input_shape) if len(model.input_shape) == 3 else None
+        unread = frame is not None and into_folder  # then an image is read when its shard is written
         if folder_of_images:
             if network.kind == "texts":
                 raise ValueError(f"a network of texts takes texts: {data} is a folder; give a file of texts.")
-            dataset = load_images(source, config.data.frame(model.input_shape), reading, unread=unread)
-            check_length(dataset, model, data)
+            frame = frame or config.data.frame(model.input_shape)
+            dataset = load_images(source, frame, reading, unread=unread)
         else:
-            dataset = items_of_file(config.data, network, source, data_root, reading, unread=unread, choice=choice)
+            dataset = load_file(
+                config.data,
+                source,
+                data_root,
+                kind=network.kind,
+                tokenize=network.tokenize,
+                frame=frame,
+                progress=reading,
+                unread=unread,
+                choice=choice,
+            )
+        if dataset.inputs.shape != model.input_shape:
+            raise ValueError(
+                f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
+                f"{dataset.inputs.shape[0]}; make them with the same encoder."
+            )
         datasets = {"": dataset}
     else:
         raise ValueError(
@@ -125,42 +130,6 @@ def embed_data(
         "columns": ["id", *columns, "embedding"],
         "skipped": skipped_of(datasets),
     }
-
-
-def items_of_file(
-    config: DataConfig,
-    of: SideNetwork,
-    path: Path,
-    data_root: Path | None = None,
-    progress: Progress | None = None,
-    *,
-    unread: bool = False,
-    choice: VectorChoice = NO_CHOICE,
-) -> Dataset:
-    """The items of a file as the network of a run on `config` takes them; ValueError if it cannot."""
-    shape = of.network.input_shape
-    dataset = load_file(
-        config,
-        path,
-        data_root,
-        kind=of.kind,
-        tokenize=of.tokenize,
-        frame=config.frame(shape) if len(shape) == 3 else None,
-        progress=progress,
-        unread=unread,
-        choice=choice,
-    )
-    check_length(dataset, of.network, str(path))
-    return dataset
-
-
-def check_length(dataset: Dataset, model: Embedder, data: str) -> None:
-    """ValueError unless vectors have the length that a network takes."""
-    if dataset.inputs.shape != model.input_shape:
-        raise ValueError(
-            f"the vectors of {data} must have the length that the run was trained on, {model.input_shape[0]}: got "
-            f"{dataset.inputs.shape[0]}; make them with the same encoder."
-        )
 
 
 def _kind(path: Path, *, folder_of_images: bool) -> ItemKind:

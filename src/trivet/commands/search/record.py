@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 from trivet.knn.index import IndexInfo
 from trivet.reports.shared_records import StampedRecord
@@ -55,3 +56,49 @@ class SearchRecord(StampedRecord):
     images: bool = False
     pixels: bool = False
     queries: list[SearchQuery] = []
+
+
+class AnsweredQuery(Record):
+    """Query and its neighbours, nearest first, as `--json` prints them; see `SearchQuery`."""
+
+    query: str
+    kind: Literal["id", "image", "text", "vector"]
+    labels: dict[str, str]
+    neighbours: list[SearchNeighbour]
+
+
+class SearchAnswer(Record):
+    """Results of a search as `--json` prints them.
+
+    Attributes:
+        recall: the share of the nearest 10 that the index finds; None where it looks at every row.
+        postprocess: what was done with what was found; None for nothing.
+    """
+
+    index: str
+    k: int
+    distance: str
+    recall: Number | None
+    postprocess: str | None
+    queries: list[AnsweredQuery]
+
+    @classmethod
+    def of(cls, queries: Sequence[SearchQuery], **about: Any) -> Self:
+        """The answer to queries.
+
+        Args:
+            about: all other fields.
+        """
+        answers = [
+            AnsweredQuery(
+                query=query.name,
+                kind=query.kind,
+                labels=query.labels,
+                neighbours=[
+                    SearchNeighbour(row=item.row, id=item.id, distance=item.distance, labels=item.labels)
+                    for item in query.neighbours
+                ],
+            )
+            for query in queries
+        ]
+        return cls(**about, queries=answers)

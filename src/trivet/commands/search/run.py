@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from PIL import Image
 
 from trivet.commands.index.record import IndexAbout
 from trivet.commands.index.run import ITEMS
 from trivet.commands.index.text_queries import text_embeddings
 from trivet.commands.network_of_side import network_of_query
 from trivet.commands.search.options import SearchOptions
-from trivet.commands.search.record import SearchNeighbour, SearchQuery, SearchRecord
+from trivet.commands.search.record import SearchAnswer, SearchNeighbour, SearchQuery, SearchRecord
+from trivet.commands.search.result import SearchResult
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.datasets.inputs import image_file
 from trivet.datasets.preview import Preview, preview_record
@@ -34,10 +37,9 @@ from trivet.knn.kinds import Reranking
 from trivet.knn.postprocessing import RerankedIndex
 from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
-from trivet.training.embed_dataset import embed
+from trivet.runtime.arrays import Array
 from trivet.training.run_folder import CONFIG, RunFolder, model_hash, trained_model
 
-ANSWER = {"row", "id", "distance", "labels"}  # what the JSON says of a neighbour
 SHARP_PIXELS = 32  # sides up to this are shown as squares, not smoothed
 
 
@@ -126,24 +128,24 @@ class IndexFolder:
         query = SearchQuery(name=id, kind="id", labels=self._labels(self._read_items([row])[row]), row=row)
         return self._answers([query], self.searched.search_rows([row], k))
 
-    def search_image(self, path: Path, k: int) -> list[SearchQuery]:
-        """The items nearest to an image file, embedded by the model of the run."""
+    def search_images(self, images: Sequence[Path | Image.Image], k: int) -> list[SearchQuery]:
+        """The items nearest to each image file or picture, embedded by the model of the run."""
         run = self._run_for("an image")
         self._check_unchanged(run)
+        names = [f"image {i}" if isinstance(each, Image.Image) else str(each) for i, each in enumerate(images)]
         of_images = network_of_query(run, trained_model(run), "images", searched=self.about.side)
-        model = of_images.network
         if of_images.tokenize is not None:
-            raise ValueError(f"the run {run.path} embeds texts: {path} cannot be looked for; use --text for words.")
-        inputs = image_file(path, run.config().data.frame(model.input_shape))
-        return self._answers([SearchQuery(name=str(path), kind="image")], self.searched.search(embed(model, inputs), k))
+            raise ValueError(f"the run {run.path} embeds texts: {names[0]} cannot be looked for; use --text for words.")
+        queries = [SearchQuery(name=name, kind="image") for name in names]
+        return self._answers(queries, self.searched.search(of_images.network.embed(images), k))
 
-    def search_text(self, text: str, k: int) -> list[SearchQuery]:
-        """The items nearest to a text, embedded as the indexed texts were."""
-        query = SearchQuery(name=text, kind="text")
+    def search_texts(self, texts: Sequence[str], k: int) -> list[SearchQuery]:
+        """The items nearest to each text, embedded as the indexed texts were."""
+        queries = [SearchQuery(name=text, kind="text") for text in texts]
         run = self.run
         if run is not None:
             self._check_unchanged(run)
-        return self._answers([query], self.searched.search(text_embeddings([text], self.index, self.about, run), k))
+        return self._answers(queries, self.searched.search(text_embeddings(texts, self.index, self.about, run), k))
 
     def search_vectors(self, path: Path, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
         """The items nearest to each row of a file: `.npy` of shape (d,) or (n, d), or what `read_vectors` reads."""
@@ -162,6 +164,10 @@ class IndexFolder:
             )
             for row in range(len(vectors))
         ]
+        return self.search_rows(vectors, queries, k)
+
+    def search_rows(self, vectors: Array, queries: list[SearchQuery], k: int) -> list[SearchQuery]:
+        """The items nearest to each vector `(Q, d)`, which is that of a query."""
         return self._answers(queries, self.searched.search(vectors, k))
 
     def search(self, query: str, k: int, choice: VectorChoice = NO_CHOICE) -> list[SearchQuery]:
@@ -181,7 +187,7 @@ class IndexFolder:
                 "--text for words."
             )
         vectors = path.is_dir() or path.suffix.lower() in FORMATS
-        return self.search_vectors(path, k, choice) if vectors else self.search_image(path, k)
+        return self.search_vectors(path, k, choice) if vectors else self.search_images([path], k)
 
     def _check_unchanged(self, run: RunFolder) -> None:
         """ValueError unless the model of the run is still the one that made the index."""
@@ -201,19 +207,14 @@ class IndexFolder:
     def _answers(self, queries: list[SearchQuery], nearest: Nearest) -> list[SearchQuery]:
         """The queries with their neighbours, of which rows below 0 are none."""
         items = self._read_items(np.unique(nearest.indices[nearest.indices >= 0]).tolist())
-        for query, rows, distances in zip(queries, nearest.indices.tolist(), nearest.distances.tolist(), strict=True):
-            query.neighbours = [
-                SearchNeighbour(
-                    row=row,
-                    id=items[row]["id"],
-                    distance=distance,
-                    labels=self._labels(items[row]),
-                    split=items[row].get("split"),
-                )
-                for row, distance in zip(rows, distances, strict=True)
-                if row >= 0
-            ]
-        return queries
+
+        def neighbour(row: int, distance: float) -> SearchNeighbour:
+            item = items[row]
+            return SearchNeighbour(
+                row=row, id=item["id"], distance=distance, labels=self._labels(item), split=item.get("split")
+            )
+
+        return answered(queries, nearest, neighbour)
 
     def _labels(self, item: Mapping[str, str]) -> dict[str, str]:
         return {level: item[level] for level in self.about.levels}
@@ -240,6 +241,15 @@ class IndexFolder:
         items = self._read_items(list(itertools.islice(present, 3)))
         return ", ".join(repr(item["id"]) for item in items.values())
 
+    def result(
+        self, queries: list[SearchQuery], k: int, *, data_root: Path | None = None, command: str = ""
+    ) -> SearchResult:
+        """The answers to queries as a result, whose page has pictures if the index is of a run."""
+        info = self.index.info
+        write = partial(self.sheet, queries, k=k, data_root=data_root, command=command)
+        about = {"index": str(self.path), "k": k, "distance": info.distance, "recall": info.recall}
+        return SearchResult(SearchAnswer.of(queries, **about, postprocess=self.postprocess), write)
+
     def sheet(
         self, queries: list[SearchQuery], path: Path, *, k: int, data_root: Path | None = None, command: str = ""
     ) -> None:
@@ -261,6 +271,19 @@ class IndexFolder:
             queries=queries,
         )
         write_page("sheet.html", path, {"record": record.stamped(command)})
+
+
+def answered(
+    queries: list[SearchQuery], nearest: Nearest, neighbour: Callable[[int, float], SearchNeighbour]
+) -> list[SearchQuery]:
+    """The queries with their neighbours, of which rows below 0 are none.
+
+    Args:
+        neighbour: makes one of a row and its distance.
+    """
+    for query, rows, distances in zip(queries, nearest.indices.tolist(), nearest.distances.tolist(), strict=True):
+        query.neighbours = [neighbour(row, distance) for row, distance in zip(rows, distances, strict=True) if row >= 0]
+    return queries
 
 
 class _Pictures:
@@ -302,32 +325,14 @@ class _Pictures:
         return None if position is None else self._splits[split].show(position)
 
 
-def search_folder(request: SearchOptions, *, command: str = "") -> dict[str, Any]:
-    """Search an index folder; the JSON of `trivet search`."""
-    k, sheet = check_count(request.k, name="--k"), request.sheet
+def search_folder(request: SearchOptions, *, command: str = "") -> SearchResult:
+    """Search an index folder."""
+    k = check_count(request.k, name="--k")
     folder = IndexFolder(request.index, recall=request.recall, postprocess=request.postprocess)
     if request.id is not None:
         queries = folder.search_id(request.id, k)
     elif request.text is not None:
-        queries = folder.search_text(request.text, k)
+        queries = folder.search_texts([request.text], k)
     else:
         queries = folder.search(request.query or "", k, request.choice)
-    if sheet is not None:
-        folder.sheet(queries, sheet, k=k, data_root=request.data_root, command=command)
-    return {
-        "index": str(request.index),
-        "k": k,
-        "distance": folder.index.info.distance,
-        "recall": folder.index.info.recall,
-        "postprocess": folder.postprocess,
-        "queries": [
-            {
-                "query": query.name,
-                "kind": query.kind,
-                "labels": query.labels,
-                "neighbours": [item.model_dump(include=ANSWER) for item in query.neighbours],
-            }
-            for query in queries
-        ],
-        **({} if sheet is None else {"sheet": str(sheet)}),
-    }
+    return folder.result(queries, k, data_root=request.data_root, command=command)

@@ -5,24 +5,21 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
-from trivet.commands.embed.run import items_of_file
-from trivet.commands.network_of_side import network_of_query
 from trivet.commands.train.outcome import answering_splits, evaluated_rows, split_result
 from trivet.commands.train.page import write_run_report
 from trivet.commands.train.printing import run_contents
 from trivet.commands.train.record import RunSummary
-from trivet.datasets.item_table import item_table
+from trivet.datasets.arrays import as_matrix
+from trivet.datasets.texts import vectors_of
 from trivet.models import Embedder
 from trivet.reports.result import Contents, Paragraph, Result
-from trivet.training.embed_dataset import check_embedded, embed
-from trivet.training.run_folder import ITEMS, RunFolder, trained_model
+from trivet.training.run_folder import RunFolder, trained_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,15 +64,12 @@ class TrainingResult(Result):
         Raises:
             ValueError: if they are of another kind or length, or cannot be read.
         """
-        made = item_table(items)
-        run = RunFolder(self.folder)
-        of = network_of_query(run, self.model, made.kind, searched=None)
-        with TemporaryDirectory(prefix="trivet-") as folder:
-            made.write(path := Path(folder) / ITEMS)
-            dataset = items_of_file(run.config().data, of, path, made.root)
-            rows = embed(of.network, dataset.inputs)
-        check_embedded(rows, dataset.ids)
-        return rows
+        data = RunFolder(self.folder).config().data
+        if data.item_kind == "vectors":
+            return self.model.embed(as_matrix(items, "the items"))
+        if data.item_kind == "texts" and self.model.tokenize is None:
+            return self.model.embed(vectors_of(data, list(items)))
+        return self.model.embed(list(items))
 
     def contents(self) -> Contents:
         """The answer, the candidates, and the measures."""

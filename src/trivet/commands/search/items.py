@@ -1,0 +1,136 @@
+"""`trivet.search`: what `trivet search` does, of queries in memory, in an index or among vectors in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from trivet.commands.search.record import SearchAnswer, SearchNeighbour, SearchQuery, SearchRecord
+from trivet.commands.search.result import SearchResult
+from trivet.commands.search.run import IndexFolder, answered
+from trivet.datasets.arrays import as_matrix, read_arrays
+from trivet.datasets.item_table import item_table
+from trivet.knn.index import build_index
+from trivet.knn.kinds import IndexKind
+from trivet.metrics.points import Metric
+from trivet.reports.page import write_page
+from trivet.runtime.arguments import check_count
+
+COMMAND = "trivet.search(index, queries)"
+
+
+def search(
+    index: Any,
+    queries: Any,
+    *,
+    k: int = 10,
+    labels: Any = None,
+    ids: Any = None,
+    distance: Metric | None = None,
+    kind: IndexKind | None = None,
+    recall: float | None = None,
+) -> SearchResult:
+    """Find the items nearest to each query, in an index folder or among vectors.
+
+    Args:
+        index: a folder of `trivet index`; or vectors `(N, d)` as an array, a tensor, a list of rows or a data frame.
+        queries: vectors `(Q, d)` in any such form, or one `(d,)`; of an index also a text or several, paths of image
+            files, or images of Pillow, if it knows the encoder or the run that embeds them.
+        k: how many to find.
+        labels: N labels of the vectors, or several levels of them as a dict or a data frame, which the result shows.
+        ids: N different names of the vectors; by default their numbers.
+        distance: "cosine", which is the default, or "euclidean"; that of an index is its own.
+        kind: of the index that is made of the vectors; "auto" is exact up to 100,000 of them.
+        recall: share of the nearest 10 to find, where the index is approximate.
+
+    Raises:
+        ValueError: if queries and index do not fit, or an option is for vectors and there is an index.
+
+    Example:
+        >>> result = search(np.eye(3), np.array([[1.0, 0.2, 0.0]]), k=2, labels=["red", "green", "blue"])
+        >>> result.ids
+        [['0', '1']]
+        >>> result.distances.round(3).tolist()
+        [[0.019, 0.804]]
+    """
+    check_count(k, name="k")
+    if not isinstance(index, str | Path):
+        return _among_vectors(
+            index, queries, k, labels, ids, distance=distance or "cosine", kind=kind or "auto", recall=recall
+        )
+    known = {"labels": labels, "ids": ids, "distance": distance, "kind": kind}
+    if wrong := [name for name, value in known.items() if value is not None]:
+        raise ValueError(f"an index has its own {wrong[0]}: got {index}; leave {wrong[0]} out.")
+    folder = IndexFolder(Path(index), recall=recall)
+    if isinstance(queries, str | Image.Image):
+        queries = [queries]
+    if _are_vectors(queries):
+        rows = _rows(queries)
+        return folder.result(folder.search_rows(rows, _vector_queries(rows), k), k, command=COMMAND)
+    entries = list(queries)
+    of_texts = item_table(entries).kind == "texts"  # which are checked to be of one kind
+    answers = folder.search_texts(entries, k) if of_texts else folder.search_images([*map(_image, entries)], k)
+    return folder.result(answers, k, command=COMMAND)
+
+
+def _among_vectors(
+    vectors: Any,
+    queries: Any,
+    k: int,
+    labels: Any,
+    ids: Any,
+    *,
+    distance: Metric,
+    kind: IndexKind,
+    recall: float | None,
+) -> SearchResult:
+    if not _are_vectors(queries):
+        raise ValueError("queries among vectors must be vectors: got texts or images; embed them as these were.")
+    matrix, levels, names = as_matrix(vectors), dict[str, Any](), None
+    if not (labels is ids is None):
+        known = read_arrays(matrix, {} if labels is None else labels, ids=ids)
+        levels, names = dict(known.labels), known.ids
+    rows = _rows(queries)
+    index = build_index(matrix, distance=distance, kind=kind, recall=recall)
+
+    def neighbour(row: int, distance: float) -> SearchNeighbour:
+        known_labels = {level: str(column[row]) for level, column in levels.items()}
+        name = str(row if names is None else names[row])
+        return SearchNeighbour(row=row, id=name, distance=distance, labels=known_labels)
+
+    answers = answered(_vector_queries(rows), index.search(rows, k), neighbour)
+    record = SearchRecord(index="vectors", info=index.info, k=k, level=next(reversed(levels), None), queries=answers)
+
+    def write(path: Path) -> None:
+        write_page("sheet.html", path, {"record": record.stamped(COMMAND)})
+
+    about = {"index": "vectors", "k": k, "distance": distance, "recall": index.info.recall, "postprocess": None}
+    return SearchResult(SearchAnswer.of(answers, **about), write)
+
+
+def _image(query: Any) -> Path | Image.Image:
+    return Path(query) if isinstance(query, str) else query
+
+
+def _are_vectors(queries: Any) -> bool:
+    """Test whether queries are numbers."""
+    if isinstance(queries, Tensor) or hasattr(queries, "columns"):
+        return True
+    first = next(iter(queries), None) if isinstance(queries, Iterable) else queries
+    return not isinstance(first, str | Path | Image.Image)
+
+
+def _rows(queries: Any) -> np.ndarray:
+    """Queries `(Q, d)`, of one vector as well."""
+    first = next(iter(queries), ()) if isinstance(queries, Iterable) else ()
+    single = not hasattr(queries, "columns") and np.ndim(first) == 0
+    return as_matrix([queries] if single else queries, "the queries")
+
+
+def _vector_queries(rows: np.ndarray) -> list[SearchQuery]:
+    return [SearchQuery(name=str(number), kind="vector") for number in range(len(rows))]
