@@ -40,6 +40,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "search": ("found q", "found"),
     "mine": ("e.npz", "e.npz"),
     "export": ("run --to safetensors", "run"),
+    "pull": ("me/birds", None),
     "train": ("s.toml", "s.toml"),
     "sweep": ("s.toml", "s.toml"),
     "index": ("e.npz", "e.npz"),
@@ -49,7 +50,7 @@ READ = {  # command -> what it must be given beside an output, and what of it it
     "simulate dynamics": ("--embeddings e.npz", "e.npz"),
     "reproduce": ("xuan2020 --models run", "run"),
 }
-FOLDERS = ("train", "sweep", "index", "export", "data", "demo", "simulate", "reproduce")
+FOLDERS = ("train", "sweep", "index", "export", "pull", "data", "demo", "simulate", "reproduce")
 OWN = {  # how a file begins that the option wrote before
     "compare --report": page_start("compare"),
     "diagnose --report": page_start("diagnosis"),

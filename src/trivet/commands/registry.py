@@ -36,7 +36,7 @@ COMMANDS: Table = {
     "Start": _modules("demo", "data", "encoders", "init", "settings", "cache"),
     "Train": _modules("forecast", "train", "sweep"),
     "Judge an embedding": _modules("evaluate", "compare", "migrate", "diagnose", "audit", "leaks", "drift"),
-    "Use an embedding": _modules("embed", "index", "search", "mine", "export"),
+    "Use an embedding": _modules("embed", "index", "search", "mine", "export", "push", "pull"),
 }
 for _table in _added():
     COMMANDS |= _table

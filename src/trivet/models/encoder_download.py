@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -11,11 +10,8 @@ from typing import Any
 
 from trivet.models.encoder_weights import WEIGHTS, cached
 from trivet.models.encoders import Encoder
+from trivet.models.hub import HubError, hashes, snapshot
 from trivet.models.text_folder import SKIPPED_FILES, TEXT_FILES, briefly
-
-
-class HubError(ValueError):
-    """A failure of the Hugging Face hub, or of the way to it; another time it may not fail."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class PublishedEncoder:
     Attributes:
         revision: the commit that is downloaded.
         licence: of its repository.
-        files: name -> SHA-256, or None of a small file, whose name in the cache is its hash.
+        files: name -> hash, see `Revision`.
         bytes: of all these files.
     """
 
@@ -76,7 +72,7 @@ def published(encoder: Encoder, accepted: Collection[str] = ()) -> PublishedEnco
             f"weights must be safetensors, as other files can run code: {encoder.repository} has no {WEIGHTS}; use "
             "another encoder."
         )
-    files = {file.rfilename: file.lfs.sha256 if file.lfs else None for file in siblings}
+    files = {name: digest for name, digest in hashes(details).items() if _needed(name, encoder)}
     return PublishedEncoder(encoder, details.sha, licence, files, sum(file.size or 0 for file in siblings))
 
 
@@ -87,30 +83,8 @@ def download(entry: PublishedEncoder) -> Path:
         HubError: if the download fails.
         ValueError: if a file is not what the hub says; then it is removed.
     """
-    import huggingface_hub as hub
-
     encoder = entry.encoder
-    try:
-        folder = Path(
-            hub.snapshot_download(encoder.repository, revision=entry.revision, allow_patterns=list(entry.files))
-        )
-    except Exception as error:  # the hub's client raises many kinds
-        raise HubError(
-            f"the weights of {encoder.name} could not be downloaded ({briefly(error)}); try again: what has come is "
-            "not downloaded twice."
-        ) from None
-    for name, sha256 in entry.files.items():
-        if sha256 is None:
-            continue
-        with (folder / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != sha256:
-            (folder / name).resolve().unlink()
-            (folder / name).unlink(missing_ok=True)
-            raise ValueError(
-                f"{name} of {encoder.repository} must have the SHA-256 that the hub states, {sha256}: the download has "
-                f"{digest} and was removed; try again."
-            )
+    folder = snapshot(encoder.repository, entry.revision, entry.files)
     if cached(encoder) is None:
         raise ValueError(f"{encoder.repository} must hold a network with its tokenizer: it lacks one; use another.")
     return folder

@@ -34,6 +34,7 @@ from trivet.runtime.safe_read import read_json
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 MODEL = "model"  # its folder in that of a run
+MODEL_FILES = (WEIGHTS, DESCRIPTION, ARCHITECTURE, TOKENIZER)  # the last two are of texts
 LARGEST, MOST_PIXELS = 2**28, 65536  # numbers of an input; of a side of an image
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trivet.models.config import ModelConfig
+from trivet.models.config import TEXT, ModelConfig
 from trivet.models.embedder import Embedder
 from trivet.models.heads import make_head
 from trivet.models.inputs import Items
@@ -230,13 +230,16 @@ def _layers(network: nn.Module) -> tuple[str, nn.ModuleList]:
 def text_files(model: TextEmbedder) -> dict[str, str]:
     """The files that a saved network needs beside its weights and settings: name -> text."""
     config = {key: value for key, value in model.encoder.network.config.to_dict().items() if value is not None}
+    config.pop("_name_or_path", None)  # a folder of this machine
     return {ARCHITECTURE: json.dumps(config, indent=2, default=str) + "\n", TOKENIZER: model.tokenizer.to_json()}
 
 
 def stored_config(config: TextNetworkConfig, model: TextEmbedder) -> TextNetworkConfig:
     """The settings that a saved network is read by: nothing is trained, and the folder it is from is not needed."""
     width = model.encoder.network.config.hidden_size
+    origin = Path(config.name.removeprefix(TEXT))
     stored = {
+        "name": f"{TEXT}{origin.name}" if origin.is_absolute() or origin.parts[0] == "~" else config.name,
         "embedding_dim": config.embedding_dim or width,
         "pooling": model.encoder.pooling,
         "max_tokens": model.tokenizer.max_tokens,

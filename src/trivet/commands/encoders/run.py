@@ -11,9 +11,10 @@ import typer
 
 from trivet.commands.printing import echo
 from trivet.models.config import TEXT
-from trivet.models.encoder_download import HubError, check_licence, download, published
+from trivet.models.encoder_download import check_licence, download, published
 from trivet.models.encoder_weights import at_hand, cached, missing
 from trivet.models.encoders import CATALOGUE, Encoder, EncoderKind, encoder_named
+from trivet.models.hub import HubError
 from trivet.runtime.progress import show_progress
 
 ALL = "all"

@@ -29,14 +29,15 @@ _SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#|~!&$]|:(?=//)|(?<=\bwww)\.|(?<!\w)@|^[
 _FOLDERS = re.compile(r"(?<![\w.])[~.]{0,2}/(?:[^\s:/]+/)+")
 
 
-def model_card(record: RunRecord | None, *, title: str, use: str, checked: str) -> str:
+def model_card(record: RunRecord | None, *, title: str, use: str, checked: str = "", licence: str | None = None) -> str:
     """The card as Markdown.
 
     Args:
         record: of the run; None where there is none.
         title: the name of the run.
         use: how to use what lies beside the card, as Markdown.
-        checked: what was compared with what, a sentence.
+        checked: what was compared with what, a sentence; "" if nothing was.
+        licence: of the weights; None where it is not stated.
     """
     sections = [f"# {escaped(title)}", "An embedding network, trained and exported with Trivet.", f"## Use\n\n{use}"]
     sections.append(checked)
@@ -45,8 +46,13 @@ def model_card(record: RunRecord | None, *, title: str, use: str, checked: str) 
     else:
         sections += [_data(record), _settings(record), _measured(record), _diagnosed(record), _limits(record)]
     sections.append(
-        "## Licence\n\nNot stated: it follows from the licences of the data and of any weights that the training began "
-        "from. Whoever publishes this network states it here."
+        "## Licence\n\n"
+        + (
+            escaped(licence)
+            if licence
+            else "Not stated: it follows from the licences of the data and of any weights that the training began "
+            "from. Whoever publishes this network states it here."
+        )
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
