@@ -86,7 +86,7 @@ def train(labels: Tensor) -> list[Event]:
 
 def judge(points: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> tuple[LevelResult, Diagnosis]:
     classes = np.arange(len(points)) % 8
-    return evaluate(points, {"class": classes})["class"], trivet.diagnose(points, classes)
+    return evaluate(points, {"class": classes})["class"], trivet.collapse.diagnose(points, classes)
 
 
 assert isinstance(train(torch.arange(64) % 8), list)

@@ -82,11 +82,11 @@ from trivet.samplers import CrossBatchMemory, PKBatches
 labels = np.arange(600) % 4
 rows = np.eye(8)[labels] + 0.1 * np.random.default_rng(0).normal(size=(600, 8))
 tight = np.eye(8)[labels] + 1e-4 * rows
-found = trivet.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(600, 8)))
+found = trivet.collapse.diagnose(tight, labels, reference=np.random.default_rng(1).normal(size=(600, 8)))
 print(found.verdicts[0].kind, found.measures.nmi, [note for note in found.notes if "pip install" in note])
 draws = np.random.default_rng(2)
 wrong = np.where(draws.random(600) < 0.25, (labels + draws.integers(1, 4, 600)) % 4, labels)
-print(trivet.diagnose(rows, wrong).verdicts[0].kind)
+print(trivet.collapse.diagnose(rows, wrong).verdicts[0].kind)
 print(metrics.evaluate(rows, {"label": labels}, measures=["recall@1", "map", "roc-auc"])["label"].mean()["recall@1"])
 print(label_noise.find_suspects(rows, wrong).probability_wrong.max() > 0.5)
 embeddings = torch.tensor(rows, requires_grad=True)
@@ -95,10 +95,11 @@ loss(embeddings, torch.tensor(labels)).backward()
 monitor = trivet.CollapseMonitor()
 monitor.update(embeddings.detach(), torch.tensor(labels), 0.1)
 print(len(trivet.mine(embeddings.detach(), torch.tensor(labels)).anchor) > 0, bool(embeddings.grad.any()))
-try:
-    metrics.cluster(rows, 4, seed=0)
-except ModuleNotFoundError as error:
-    print(error)
+for call in (lambda: metrics.cluster(rows, 4, seed=0), lambda: trivet.evaluate(rows, labels)):
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        print(error)
 """
 
 
@@ -114,6 +115,7 @@ def test_the_library_does_with_torch_numpy_and_scipy(python: Path) -> None:
         "True",
         "True True",
         "this needs faiss, which is not installed: run pip install 'trivet[train]'.",
+        "this needs typer, which is not installed: run pip install 'trivet[train]'.",
     ]
 
 

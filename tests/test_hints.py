@@ -19,7 +19,7 @@ from tests.sources import library
 from tests.test_documented_commands import COMMANDS, known_settings
 
 import trivet
-from trivet import metrics
+from trivet import collapse, metrics
 from trivet.collapse.probe import ProbeLevel
 from trivet.datasets.arrays import read_arrays
 from trivet.datasets.item_table import item_table
@@ -120,18 +120,20 @@ FOLLOWED: list[tuple[Callable[..., object], dict[str, Any]]] = [
     (lambda labels: symmetric(labels, 0.2, generator=0), {"labels": NAMES}),
     (lambda labels: symmetric(labels, 0.2, generator=0), {"labels": -NUMBERS.numpy()}),
     (lambda labels: by_transition(labels, np.eye(3), generator=0), {"labels": NUMBERS.numpy() * 5}),
-    (lambda embeddings: trivet.diagnose(embeddings, NUMBERS), {"embeddings": objects(ROWS)}),
-    (lambda embeddings: trivet.diagnose(embeddings, NUMBERS), {"embeddings": ROWS.astype(int)}),
+    (lambda embeddings: collapse.diagnose(embeddings, NUMBERS), {"embeddings": objects(ROWS)}),
+    (lambda embeddings: collapse.diagnose(embeddings, NUMBERS), {"embeddings": ROWS.astype(int)}),
     (lambda labels, rows: loss(labels=labels), {"labels": TAGS, "rows": torch.arange(6)}),
     (lambda relation, rows: evaluated(labels=relation), {"relation": TAGS, "rows": torch.arange(6)}),
     (lambda relation, rows: ProbeLevel.of_labels(relation, 6), {"relation": TAGS, "rows": torch.arange(6)}),
     (injected, {"table": np.array([0, 0, 1]), "labels": NUMBERS.numpy()}),
     (evaluated, {"labels": NUMBERS[:, None]}),
     (item_table, {"items": np.zeros((6, 4, 4), np.uint8)}),
-    (lambda embeddings: read_arrays(embeddings, NAMES), {"embeddings": ROWS.astype(int)}),
-    (lambda labels: read_arrays(ROWS, labels), {"labels": NUMBERS[:, None]}),
-    (lambda labels: read_arrays(ROWS, labels), {"labels": [*NAMES[:5], 7]}),
     (evaluated, {"labels": np.array(NAMES)[:, None]}),
+    (read_arrays, {"embeddings": ROWS.astype(int), "labels": NAMES}),
+    (read_arrays, {"embeddings": ROWS.astype(int).tolist(), "labels": NAMES}),
+    (read_arrays, {"embeddings": ROWS, "labels": np.array(NAMES)[:, None]}),
+    (read_arrays, {"embeddings": ROWS, "labels": NUMBERS[:, None]}),
+    (read_arrays, {"embeddings": ROWS, "labels": [*NAMES[:4], 7, 7]}),
 ]  # fmt: skip
 
 

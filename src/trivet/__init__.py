@@ -26,7 +26,8 @@ _OTHERS = {
     "samplers.memory": ("CrossBatchMemory",),
     "samplers.pk": ("PKBatches",),
     "samplers.relation": ("RelationBatches",),
-    "collapse": ("CollapseMonitor", "diagnose"),
+    "collapse": ("CollapseMonitor",),
+    "commands.arrays": ("audit", "compare", "diagnose", "evaluate"),
     "commands.search.items": ("search",),
     "commands.train.items": ("train",),
     "integrations.any_training": ("Watch", "watch"),
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
     from trivet import mining as mining
     from trivet import samplers as samplers
     from trivet.collapse import CollapseMonitor as CollapseMonitor
-    from trivet.collapse import diagnose as diagnose
+    from trivet.commands.arrays import audit as audit
+    from trivet.commands.arrays import compare as compare
+    from trivet.commands.arrays import diagnose as diagnose
+    from trivet.commands.arrays import evaluate as evaluate
     from trivet.commands.search.items import search as search
     from trivet.commands.train.items import train as train
     from trivet.integrations.any_training import Watch as Watch

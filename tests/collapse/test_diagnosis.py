@@ -15,7 +15,8 @@ from tests.nightly import sampled
 from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
 from trivet.collapse.healthy import open_question
 from trivet.collapse.measures import measure, occupied_spots, strangers
-from trivet.commands.diagnose.command import print_diagnosis
+from trivet.commands.diagnose.result import diagnosis_contents
+from trivet.commands.printing import print_contents
 from trivet.losses import TripletLoss
 from trivet.metrics.points import Metric
 from trivet.reports.diagnosis_record import DiagnosisSummary
@@ -537,7 +538,7 @@ def test_print_shows_what_the_command_line_says(
     monkeypatch.delenv("COLUMNS", raising=False)
     found = diagnose(np.ones((400, 16)), LABELS)
     about = {"name": "file", "split": None, "items": 400, "dimension": 16, "level": "labels", "distance": "euclidean"}
-    print_diagnosis([DiagnosisSummary.read(found.as_json() | about | {"reference": None})], [], None)
+    print_contents(diagnosis_contents([DiagnosisSummary.read(found.as_json() | about | {"reference": None})]))
     shown = capsys.readouterr().out.splitlines()
     said = str(found).splitlines()
     assert said[0] == "no better than chance: " + found.verdicts[0].rule
@@ -546,7 +547,8 @@ def test_print_shows_what_the_command_line_says(
     for line in said:
         assert f"file: {line}" in shown or (line if line.startswith("  ") else f"  {line}") in shown
     assert "array" not in str(found) + repr(found)
-    assert repr(found) == "Diagnosis(Verdict('no-better-than-chance', None), Verdict('network-collapse', 'full'))"
+    assert repr(found) == f"Diagnosis({found.verdicts[0].title}; {found.verdicts[1].title})"
+    assert repr(found.verdicts[1]).startswith("Verdict(network collapse, full: ")
     assert str(found.verdicts[0]) in str(found)
 
 

@@ -202,10 +202,10 @@ MISTAKES: dict[str, Callable[[], object]] = {
     ),
     r"labels of 'label' must be one for each of the 6 embeddings: got 'class'": lambda: read_arrays(ROWS, "class"),
     r"labels of 'label' must be one for each of the 6 embeddings: got None": lambda: read_arrays(ROWS, None),
-    r"labels of 'label' must be one for each embedding, \(N,\): got shape \(6, 1\); flatten them with labels.resh": (
+    r"labels of 'label' must be one for each embedding, \(N,\): got shape \(6, 1\); flatten them: np.rav": (
         lambda: read_arrays(ROWS, np.array(NAMES)[:, None])
     ),
-    r"must be integers, texts or lists.*got int, str; convert them with list\(map\(str, labels": lambda: read_arrays(
+    r"labels of 'label' must be integers.*got int, str; convert them with list\(map\(str, labels": lambda: read_arrays(
         ROWS, [1, "a", 2, "b", 3, "c"]
     ),
     r"labels must be classes or tags here: got Pairs; trivet\.metrics\.evaluate and": lambda: read_arrays(

@@ -353,7 +353,7 @@ def test_mistakes_are_named(message: str) -> None:
         lambda rows, labels: collapse.mode_retention(rows, rows, labels),
         lambda rows, labels: collapse.mode_sharing(rows, labels, collapse.class_modes(rows, torch.arange(40) % 5)),
         lambda rows, labels: collapse.sampling(rows, labels, collapse.SamplingStrategy(trivet.TripletLoss(), 2, 2)),
-        lambda rows, labels: trivet.diagnose(rows, torch.arange(40) % 2, fine={"finer": labels}),
+        lambda rows, labels: collapse.diagnose(rows, torch.arange(40) % 2, fine={"finer": labels}),
         lambda rows, labels: PKBatches(labels, num_classes=2, samples_per_class=2, seed=0),
         find_suspects,
         nearest_pairs,

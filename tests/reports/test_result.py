@@ -28,7 +28,7 @@ class Small(Result):
     record = Answer()
 
     def contents(self) -> Contents:
-        return [Paragraph("The <answer>.", bold=True), Paragraph("x" * 300 + " y", indent=2), TABLE]
+        return [Paragraph("The <answer>.", bold=True), Paragraph("x" * 500 + " y", indent=2), TABLE]
 
     def rows(self) -> list[dict[str, object]]:
         return [{"measure": name, "value": value} for name, value in TABLE.rows]
@@ -42,7 +42,7 @@ class Small(Result):
 
 def test_it_prints_the_answer_first_in_few_lines() -> None:
     lines = repr(Small()).splitlines()
-    assert lines[:3] == ["The <answer>.", "  " + 156 * "x" + " …", "names, <b>10 & more</b>"]
+    assert lines[:3] == ["The <answer>.", "  " + 296 * "x" + " …", "names, <b>10 & more</b>"]
     assert lines[3:] == [
         "  measure  value",
         "  m0         0.0",

@@ -52,7 +52,7 @@ class Diagnosis:
         return "\n".join([*map(str, self.verdicts), *(f"Note: {note}" for note in self.notes)])
 
     def __repr__(self) -> str:
-        return f"Diagnosis({', '.join(map(repr, self.verdicts))})"
+        return f"Diagnosis({'; '.join(verdict.title for verdict in self.verdicts)})"
 
     @property
     def collapsed(self) -> bool:

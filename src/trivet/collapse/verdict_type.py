@@ -79,4 +79,4 @@ class Verdict:
         return "\n  ".join([self.title, *self.lines()])
 
     def __repr__(self) -> str:
-        return f"Verdict({self.kind!r}, {self.severity!r})"
+        return f"Verdict({self.title})"

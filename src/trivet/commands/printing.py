@@ -16,6 +16,7 @@ from trivet.reports.result import Contents, Paragraph, Result
 from trivet.runtime.terminal import json_text, printable, without_passwords
 from trivet.runtime.text import typed
 
+NOTHING: Mapping[str, Any] = {}
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
 
 
@@ -31,13 +32,14 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json_text(to_jsonable_python(value, by_alias=True)))
 
 
-def print_result(result: Result, *, report: Path | None, json: bool) -> None:
-    """Write the page of a result if it has a path, and print the result, as one JSON object if asked for."""
-    if report is not None:
-        result.write_page(report)
+def print_result(result: Result, *, json: bool, report: Path | None, more: Mapping[str, Any] = NOTHING) -> None:
+    """A result, as one JSON object if asked for, and where its page was written if it was.
+
+    Args:
+        more: keys of that object.
+    """
     if json:
-        values = result.record.as_json(unset=False) | ({"command": result.command} if result.command else {})
-        print_json(values | ({} if report is None else {"report": str(report)}))
+        print_json({**result.record.as_json(unset=False), **more, **({"report": str(report)} if report else {})})
         return
     print_contents(result.contents())
     if report is not None:

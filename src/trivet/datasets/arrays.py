@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trivet.io.table import arrow_table, check_embeddings, listed
 from trivet.io.tag_cells import LIST, TagCells, TagMatch, with_tags
 from trivet.mining import Classes, Relation
 from trivet.mining.tags import Tags
+from trivet.runtime.arrays import how_to_align
 from trivet.runtime.text import rows_hold
 
 LEVEL = "label"  # the name of labels without one
@@ -38,7 +39,7 @@ def read_arrays(
         embeddings: `(N, d)` floating point: an array, a tensor, a list of rows, a series of lists, or a data frame
             whose columns are the dimensions.
         labels: N classes, integers or texts, in any one-dimensional form; several levels as a dict or a data frame of
-            columns. Where one is a list, all are lists of tags; `trivet.Tags` are such lists.
+            columns, an empty dict for none. Where one is a list, all are lists of tags; `trivet.Tags` are such lists.
         ids: N different names of the rows.
         texts: N texts that are shown of the rows.
         separator: the mark between the tags of a text; "none" where each text is one class, whatever it holds.
@@ -50,12 +51,12 @@ def read_arrays(
     """
     matrix = as_matrix(embeddings, name)
     levels, tags = label_columns(labels)
-    columns = {level: cells(values, f"labels of {level!r}", len(matrix)) for level, values in levels.items()}
+    columns = {level: cells(values, "labels", len(matrix), level=level) for level, values in levels.items()}
     if ids is not None:
         columns["id"] = cells(ids, "ids", len(matrix))
     if texts is not None:
         columns["text"] = cells(texts, "texts", len(matrix))
-    table = replace(arrow_table(Path(name), pa.table(columns)), vectors=matrix)
+    table = replace(arrow_table(Path(name), pa.table(columns)), count=len(matrix), vectors=matrix)
     several = [level for level in levels if separator or pa.types.is_list(columns[level].type)]
     if several:
         table = with_tags(table, TagCells(separator or LIST, match if tags is None else tags.match), several)
@@ -76,7 +77,7 @@ def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
         rows = _joined(rows.tolist(), name)
     check_embeddings(path, rows.shape)
     if rows.dtype.kind != "f":
-        measured = "if these are measurements, convert them with numpy.asarray(embeddings, numpy.float32)"
+        measured = "if these are measurements, convert them with np.asarray(embeddings, np.float32)"
         remedy = measured if rows.dtype.kind in "biu" else "pass rows of numbers"
         raise ValueError(f"the embeddings of {name} must be floating point: got {rows.dtype}; {remedy}.")
     broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
@@ -107,27 +108,24 @@ def label_columns(labels: Any) -> tuple[dict[str, Any], Tags | None]:
     return {name if isinstance(name, str) and name else LEVEL: labels}, None
 
 
-def cells(values: Any, what: str, count: int) -> pa.Array:
+def cells(values: Any, name: str, count: int, *, level: str | None = None) -> pa.Array:
     """Values of N rows, missing ones null.
 
     Args:
-        what: they are, for errors.
+        name: of the parameter, for errors.
         count: N.
+        level: that labels are of.
 
     Raises:
         ValueError: if there are not N, they are not one for each row, or not all of a kind.
     """
+    what = name if level is None else f"{name} of {level!r}"
     if isinstance(values, str | bytes) or not (isinstance(values, Iterable) or hasattr(values, "__array__")):
         raise ValueError(f"{what} must be one for each of the {count} embeddings: got {values!r}; pass a list of them.")
-    shape = tuple(getattr(values, "shape", ())) or (len(values) if isinstance(values, Sequence) else count,)
+    shape = tuple(getattr(values, "shape", (count,)))
     if len(shape) != 1:
         raise ValueError(
-            f"{what} must be one for each embedding, (N,): got shape {shape}; "
-            + (
-                "flatten them with labels.reshape(-1)."
-                if 1 in shape[1:]
-                else "pass a dict of columns, one for a level."
-            )
+            f"{what} must be one for each embedding, (N,): got shape {shape}; {how_to_align(values, name, count)}."
         )
     entries = _listed(values)
     if len(entries) != count:
@@ -142,7 +140,7 @@ def cells(values: Any, what: str, count: int) -> pa.Array:
         kinds = sorted({type(entry).__name__ for entry in entries if entry is not None})
         raise ValueError(
             f"{what} must be integers, texts or lists of these, all of one kind: got {listed(kinds)}; convert them "
-            "with list(map(str, labels))."
+            f"with list(map(str, {name}))."
         ) from None
 
 

@@ -85,10 +85,10 @@ def item_table(
     if reserved:
         raise ValueError(f"a label level must not be called {reserved[0]!r}, as another column is: rename it.")
     columns = {name: column}
-    columns |= {level: cells(values, f"labels of {level!r}", len(column)) for level, values in levels.items()}
-    for other, values in ((ID[0], ids), (SPLIT[0], split)):
+    columns |= {level: cells(values, "labels", len(column), level=level) for level, values in levels.items()}
+    for other, parameter, values in ((ID[0], "ids", ids), (SPLIT[0], "split", split)):
         if values is not None:
-            columns[other] = cells(values, f"the {other} of items", len(column))
+            columns[other] = cells(values, parameter, len(column))
     several = [level for level in levels if pa.types.is_list(columns[level].type)]
     of_tags = TagCells(LIST, match if tags is None else tags.match) if several else None
     table = pa.table(columns)

@@ -155,7 +155,7 @@ class Agreement:
         return {name: restart_variance(self.classes, self.clustering, name.removesuffix("+")) for name in self.measures}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LevelResult:
     """The measures at one label level; shares in [0, 1].
 
@@ -172,6 +172,10 @@ class LevelResult:
     labels: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))  # (C,) the label of each class
     # Of a relation: label -> means of retrieval, found when asked for.
     measure_labels: Callable[[Retrieval], dict[Any, dict[str, float]]] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {value:.4f}" for name, value in self.mean().items() if value is not None)
+        return f"LevelResult({counted(self.items, 'item')}, {counted(self.classes, 'class')}: {means})"
 
     def as_json(self, average: Average = "micro") -> dict[str, float | str | None]:
         """A flat record: each measure that was asked for (None where there is none), and counts.

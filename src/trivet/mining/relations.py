@@ -176,7 +176,8 @@ class Relation(ABC):
     def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
         raise ValueError(
             f"labels must be one class for each item here: got {type(self).__name__}; pass integers (N,), as only "
-            "losses, mining, memories, RelationBatches, retrieval, trivet.diagnose and the monitor take relations."
+            "losses, mining, memories, RelationBatches, retrieval, trivet.collapse.diagnose and the monitor take "
+            "relations."
         )
 
     def __len__(self) -> int:

@@ -150,6 +150,13 @@ class DiagnosisSummary(Record):
     reference: str | None = None
 
 
+class DiagnosesRecord(Record):
+    """The verdicts on several embeddings, and why they cannot be compared if they cannot."""
+
+    results: list[DiagnosisSummary] = []
+    warnings: list[str] = []
+
+
 class ThresholdRecord(Record):
     """A threshold of a rule, see `trivet.collapse.Threshold`."""
 

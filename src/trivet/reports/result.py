@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trivet.runtime.record import Record
 
 LINES = 8  # of a result in an interactive session
-LONGEST = 160  # characters of a line there
+LONGEST = 300  # characters of a line there
 ROWS = 12  # of a table in a notebook
 
 

@@ -120,7 +120,7 @@ class Shifted(torch.nn.Module):
 
 def audit_json(path: Path, **options: Any) -> dict[str, Any]:
     """The object that `trivet audit --json` prints."""
-    return audit_path(AuditOptions(path, **options)).as_json(unset=False)
+    return audit_path(AuditOptions(path, **options)).record.as_json(unset=False)
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -309,7 +309,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_the_page_is_given_what_it_shows(
     run: Path, given: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE_ITEMS", 5)
+    monkeypatch.setattr("trivet.commands.audit.result.PAGE_ITEMS", 5)
     found = audit_json(run, folds=0, neighbours=4, report=tmp_path / "x.html")
     (page,) = given
     assert page["class_names"] == list(NAMES)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.options import DiagnoseOptions
+from trivet.commands.diagnose.result import DiagnosisResult
 from trivet.commands.diagnose.run import diagnose_paths
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.run import evaluate_files
@@ -58,8 +59,10 @@ USED: list[str] = []
 
 def diagnosed(paths: list[Path], references: list[Path], **options: Any) -> list[dict[str, Any]]:
     """The summaries, without what names their files."""
-    results, _ = diagnose_paths(DiagnoseOptions(paths, reference=references, **options))
-    text = json.dumps([result.as_json() | {"notes": []} for result in results]).replace(".npz", "")
+    results, *_ = diagnose_paths(DiagnoseOptions(paths, reference=references, **options))
+    if (report := options.get("report")) is not None:
+        DiagnosisResult(results).write_page(report)
+    text = json.dumps([result.summary.as_json() | {"notes": []} for result in results]).replace(".npz", "")
     found: list[dict[str, Any]] = json.loads(text)
     return found
 
@@ -73,8 +76,8 @@ def test_two_encoders_have_the_verdict_of_their_embeddings(folders: list[Path], 
     assert by_encoder[0]["verdicts"][0]["kind"] == "worse-than-reference"
     assert sorted(USED) == ["after", "before", "later"]
     assert "text 7" in page.read_text()
-    results, _ = diagnose_paths(DiagnoseOptions([after], reference=[before], **REQUEST))
-    assert not any("in their order" in note for note in results[0].notes)
+    results, *_ = diagnose_paths(DiagnoseOptions([after], reference=[before], **REQUEST))
+    assert not any("in their order" in note for note in results[0].summary.notes)
     mixed = diagnosed([after], [files[0]], labels="intent", **REQUEST)
     assert mixed == by_encoder[:1]
 

@@ -16,7 +16,7 @@ import trivet
 from trivet.collapse.probe import ProbeTracker
 from trivet.commands.compare.run import compare_runs
 from trivet.commands.diagnose.inputs import DiagnosisInput
-from trivet.commands.diagnose.run import diagnosis_section
+from trivet.commands.diagnose.run import diagnose_input
 from trivet.commands.evaluate.trained_model import measure_split
 from trivet.commands.train.page import write_run_report
 from trivet.commands.train.printing import print_run
@@ -71,7 +71,7 @@ def test_a_verdict_is_the_same_wherever_it_is_shown(fate: str, tmp_path: Path, r
     start = REFERENCES.get(fate, START)
     for name, rows in {"points": points, "start": start}.items():
         np.savez(tmp_path / f"{name}.npz", embeddings=rows, label=LABELS)
-    kinds = [verdict.kind for verdict in trivet.diagnose(points, LABELS, start).verdicts]
+    kinds = [verdict.kind for verdict in trivet.diagnose(points, LABELS, start, distance="euclidean").verdicts]
     assert kind in kinds
     assert not COLLAPSED & {*kinds} - {kind}
     files = [tmp_path / "points.npz", "--reference", tmp_path / "start.npz", "--distance", "euclidean"]
@@ -107,7 +107,7 @@ def test_runs_comparisons_and_the_monitor_show_the_outcome(
         ids=ids, labels={"digit": names[LABELS]}, name="made", split="unseen", level="digit", embeddings=points,
         distance="euclidean", references=references,
     )  # fmt: skip
-    record.diagnosis = {"unseen": diagnosis_section(subject, map_points=0)}
+    record.diagnosis = {"unseen": diagnose_input(subject).section(map_points=0)}
     assert kind in [verdict.kind for verdict in record.diagnosis["unseen"].verdicts]
     print_run(record, tmp_path)
     write_run_report(record, tmp_path / "report.html")

@@ -21,7 +21,8 @@ from trivet.collapse import THRESHOLDS, diagnose
 from trivet.collapse.modes import class_modes
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, trained_levels, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
-from trivet.commands.diagnose.run import _name_causes, diagnose_paths, diagnosis_section, finer_levels, summary
+from trivet.commands.diagnose.result import DiagnosisResult
+from trivet.commands.diagnose.run import _name_causes, diagnose_input, diagnose_paths, finer_levels
 from trivet.commands.train.run import train
 from trivet.datasets import DigitsConfig, load
 from trivet.models import build
@@ -39,12 +40,12 @@ SECTION = {
 
 
 def summary_json(subject: DiagnosisInput, **options: Any) -> tuple[dict[str, Any], Any]:
-    result, diagnosis = summary(subject, **options)
-    return result.as_json(), diagnosis
+    diagnosed = diagnose_input(subject, **options)
+    return diagnosed.summary.as_json(), diagnosed.diagnosis
 
 
-def section_json(subject: DiagnosisInput, **options: Any) -> dict[str, Any]:
-    return diagnosis_section(subject, **options).as_json()
+def section_json(subject: DiagnosisInput, *, map_points: int = 1000, **options: Any) -> dict[str, Any]:
+    return diagnose_input(subject, **options).section(map_points=map_points).as_json()
 
 
 def inputs(path: Path, **options: Any) -> list[DiagnosisInput]:
@@ -53,10 +54,12 @@ def inputs(path: Path, **options: Any) -> list[DiagnosisInput]:
 
 def diagnosed(paths: list[Path], **options: Any) -> tuple[dict[str, Any], set[str]]:
     """What `trivet diagnose --json` prints but for the page, and the kinds of all verdicts."""
-    results, warnings = diagnose_paths(DiagnoseOptions(paths, **options))
-    found = [result.as_json() for result in results]
-    kinds = {verdict.kind for result in results for verdict in result.verdicts}
-    return found[0] if len(found) == 1 else {"results": found} | ({"warnings": warnings} if warnings else {}), kinds
+    found, warnings, history = diagnose_paths(DiagnoseOptions(paths, **options))
+    result = DiagnosisResult(found, warnings, history=history)
+    if (report := options.get("report")) is not None:
+        result.write_page(report)
+    kinds = {verdict.kind for each in found for verdict in each.summary.verdicts}
+    return result.record.as_json(unset=False), kinds
 
 
 def settings(root: Path, **loss: Any) -> RunConfig:

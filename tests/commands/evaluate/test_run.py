@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.commands.evaluate.command import _as_json
 from trivet.commands.evaluate.options import EvaluateOptions
-from trivet.commands.evaluate.run import Evaluation, compare, evaluate_files, per_class_csv
+from trivet.commands.evaluate.result import EvaluationResult
+from trivet.commands.evaluate.run import Evaluation, evaluate_files, per_class_csv
 from trivet.io.parquet_files import write_embeddings
 from trivet.metrics import retrieve
 from trivet.metrics.folds import class_folds
@@ -55,7 +55,7 @@ def record_of(path: Path, **options: Any) -> dict[str, Any]:
 
 def summary(found: Sequence[Evaluation]) -> dict[str, Any]:
     """The object that `trivet evaluate --json` prints of several files."""
-    return _as_json([one.record for one in found], compare(found), None)
+    return EvaluationResult(found).record.as_json(unset=False)
 
 
 def test_one_set_equals_the_library(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from tests.commands.conftest import Call
 
 from trivet.commands.evaluate.options import EvaluateOptions
 from trivet.commands.evaluate.record import EvaluationRecord
-from trivet.commands.evaluate.run import evaluate_files, write_report
+from trivet.commands.evaluate.result import EvaluationResult
+from trivet.commands.evaluate.run import evaluate_files
 
 pytestmark = pytest.mark.usefixtures("few_pairs")
 
@@ -122,7 +123,7 @@ def test_why_nobody_can_be_found(
     results = evaluate_files(EvaluateOptions(None, measures=["recall@1"], **sets, **options))
     (warning,) = results[0].record.warnings
     assert cause in warning
-    write_report(results, {}, tmp_path / "page.html")
+    EvaluationResult(results).write_page(tmp_path / "page.html")
     assert warning.replace("'", "&#39;") in (tmp_path / "page.html").read_text()
     named = [text for name, path in sets.items() for text in (f"--{name}", path)]
     assert "Warning:" in run_command("evaluate", *named, *(["--cameras"] if options else []))[1]

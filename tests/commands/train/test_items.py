@@ -110,7 +110,7 @@ def test_other_items_are_embedded_as_by_the_command(run_command: Call) -> None:
         (VECTORS, KINDS[:5], {}, "labels of 'label' must be one for each embedding: got 5 for 64"),
         (VECTORS, [*KINDS[:63], None], {}, "every row of the items must have a class name of level 'label': 1 of 64"),
         (VECTORS, {"split": KINDS}, {}, "a label level must not be called 'split'"),
-        (VECTORS, KINDS, {"split": ["train"] * 3}, "the split of items must be one for each"),
+        (VECTORS, KINDS, {"split": ["train"] * 3}, "split must be one for each"),
         (VECTORS, KINDS, {"settings": {"ladder.minute": 3}}, "minute"),
         (VECTORS, KINDS, {"settings": {"model.name": "conv4"}}, r"the section \[model\] is of a single run"),
         (VECTORS, np.zeros(64, int), {}, "class"),

@@ -137,7 +137,7 @@ def items_of_vectors(
         few = f"{typical:g} {noun(typical, 'item')}"
         doubt = f"The median class has only {few}, too few to judge labels by their neighbours"
     if vectors.ids is None:
-        notes.append("The file has no column id, so rows are identified by their number, counted from 0.")
+        notes.append("The rows have no ids, so they are identified by their number, counted from 0.")
     return Items(
         name=vectors.name,
         split=split,

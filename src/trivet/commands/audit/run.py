@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ from trivet.commands.audit.pairs import audit_pairs, settings_of_pairs
 from trivet.commands.audit.record import (
     AuditRecord,
     DuplicateCounts,
-    NearbyItem,
     NoiseRate,
     Suspect,
-    SuspectItem,
     Transition,
 )
+from trivet.commands.audit.result import AuditResult
 from trivet.commands.audit.tags import audit_tags
 from trivet.commands.printing import command_line
 from trivet.datasets.pairs_config import PairsConfig
-from trivet.datasets.preview import preview_record
 from trivet.io.atomic_files import write_atomic
 from trivet.io.beir import is_beir
 from trivet.io.csv_files import csv_text
@@ -51,9 +48,6 @@ from trivet.runtime.record import Number
 from trivet.runtime.text import counted, typed
 from trivet.training.run_folder import RunFolder
 
-PAGE_ITEMS, PAGE_NEIGHBOURS = 10_000, 8  # at most so many are shown
-FACES = 12_000_000  # characters of pictures and texts that a page may take
-LONGEST = 1000  # characters of a text on a page
 PAIR = 2  # items that each class keeps: with one, nothing of it could be trained on
 MOST_CLASSES = 50  # of a transition matrix that is told entry by entry
 FURTHER = (
@@ -96,7 +90,7 @@ class Judgement:
     outliers: Booleans
 
 
-def audit_path(request: AuditOptions) -> AuditRecord:
+def audit_path(request: AuditOptions) -> AuditResult:
     """Audit the labels of a file of embeddings or texts, or of the training items of a run; write the requested files.
 
     `out` has the columns `id,label,proposed_label,probability_wrong,evidence`, then those of `FURTHER`. `decisions` has
@@ -120,11 +114,7 @@ def audit_path(request: AuditOptions) -> AuditRecord:
         [Output(option, file, kind, request.force) for option, file, kind in options if file is not None],
         [request.embeddings, *(() if pairs is None else _vector_files(pairs))],
     )
-    if pairs is not None:
-        audited = audit_pairs(request, pairs)
-    else:
-        items = read_items(request)
-        audited = audit_tags(request, items) if items.tagged else audit_classes(request, items)
+    audited = audit_items(request, read_items(request)) if pairs is None else audit_pairs(request, pairs)
     record, suspects = audited.record, audited.suspects
     if record.refused:
         relabel_above, drop_above = None, None
@@ -139,18 +129,18 @@ def audit_path(request: AuditOptions) -> AuditRecord:
         record.decisions = str(decisions)
     elif decisions is not None:
         record.notes.append(f"No decision file was written to {decisions}, as no label is suspected.")
+    of_run = pairs is None and is_run_folder(request.embeddings)
+    apply = None if pairs is not None and is_beir(pairs.path) else _apply_options(request, record)
+    result = AuditResult(audited, of_run=of_run, apply=apply, top=request.top, command=command_line())
     if request.report is not None:
-        from trivet.commands.audit.page import write_audit_report  # here: few audits have a report
-
-        contents = {
-            "of_run": pairs is None and is_run_folder(request.embeddings),
-            "apply": None if pairs is not None and is_beir(pairs.path) else _apply_options(request, record),
-            "selected": _page_items(audited),
-            "class_names": [] if record.pairs else list(class_numbers(audited.items.labels)[1]),
-        }
-        write_audit_report(record.model_copy(update=contents).stamped(command_line()), request.report)
+        result.write_page(request.report)
         record.report = str(request.report)
-    return record
+    return result
+
+
+def audit_items(request: AuditOptions, items: Items) -> Audited:
+    """Audit classes or tags."""
+    return audit_tags(request, items) if items.tagged else audit_classes(request, items)
 
 
 def _tagged(request: AuditOptions) -> bool:
@@ -402,48 +392,6 @@ def _left_out(record: AuditRecord, decided: Sequence[tuple[str, str, str]], abov
     total = record.items or 0
     share = f"{count} of {counted(total, noun)} ({100 * count / total:.1f} %)"
     return f"The decision file leaves out {share}, {doubt} above {100 * above:g} %."
-
-
-def _page_items(audited: Audited) -> list[SuspectItem]:
-    """The most suspect items with their nearest neighbours, as the page shows them.
-
-    When their pictures and texts take more than 12 million characters, the items that follow are without.
-    """
-    items = audited.items
-    faces: dict[int, tuple[str | None, str | None]] = {}
-    spent = 0
-
-    def face(i: int) -> tuple[str | None, str | None]:
-        """Thumbnail and text of an item."""
-        nonlocal spent
-        if i not in faces and spent < FACES:
-            preview = preview_record(items.show and items.show(i))
-            picture, text = preview["thumbnail"], preview["text"]
-            if text is not None and len(text) > LONGEST:
-                text = text[:LONGEST] + "…"
-            faces[i] = picture, text
-            spent += len(picture or "") + len(text or "")
-        return faces.get(i, (None, None))
-
-    def nearby(j: int, gap: float) -> NearbyItem:
-        near = NearbyItem(id=items.ids[j], label=str(items.labels[j]))
-        near.thumbnail, near.text = face(j)
-        if items.distance == "cosine":  # between unit rows D^2 = 2 - 2 S
-            near.similarity = round(1 - gap**2 / 2, 4)
-        else:
-            near.distance = round(gap, 4)
-        return near
-
-    positions = audited.positions[:PAGE_ITEMS]
-    indices, gaps = audited.near(positions)
-    listed = []
-    entries = zip(positions.tolist(), audited.suspects, indices.tolist(), gaps.tolist(), strict=False)
-    for number, (i, row, near, far) in enumerate(entries):
-        suspect = SuspectItem(**dict(row), reasons=audited.reasons(number))
-        suspect.thumbnail, suspect.text = face(i)
-        suspect.neighbours = [nearby(j, gap) for j, gap in islice(zip(near, far, strict=True), PAGE_NEIGHBOURS)]
-        listed.append(suspect)
-    return listed
 
 
 def _short(value: float) -> float | None:

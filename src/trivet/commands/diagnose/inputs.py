@@ -266,6 +266,21 @@ def _reference_file(
         other = read(path, levels=[subject.level], split=split)
     except ValueError:  # without that level, or broken
         other = read(path, levels=(), split=split)
+    rows, notes = matched_reference(other, subject, vectors)
+    return rows, () if encodes else notes
+
+
+def matched_reference(
+    other: Vectors, subject: DiagnosisInput, vectors: Vectors
+) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
+    """The rows of a reference that are of the items of the subject, and what must be said of how they were found.
+
+    Args:
+        vectors: the rows of the subject.
+
+    Raises:
+        ValueError: if they are not of the same items, or the very same rows.
+    """
     notes: tuple[str, ...] = ()
     if other.ids is None or vectors.ids is None:
         if subject.split is not None and other.splits is not None:
@@ -275,8 +290,7 @@ def _reference_file(
                 f"a reference must embed the same items in the same order: {other.name} has {len(other)} rows and "
                 f"{subject.name} {len(vectors)}; give one row for each, or an id column in both."
             )
-        if not encodes:
-            notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
+        notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
     else:
         rows = positions_of(vectors.ids, other.ids)
         lacking = np.flatnonzero(rows < 0)

@@ -1,4 +1,4 @@
-"""`trivet diagnose`: are embeddings, from files or runs, any good, did they collapse, how and why; with its page."""
+"""`trivet diagnose`: are embeddings any good, did they collapse, how and why; and the contents of its page."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.diagnose.inputs import DiagnosisInput, read_inputs, unpaired
 from trivet.commands.diagnose.options import DiagnoseOptions
 from trivet.commands.displayed_items import nearest_of_each
-from trivet.commands.printing import command_line
 from trivet.io.embedding_table import class_numbers
 from trivet.metrics.points import as_points, spans
 from trivet.mining import Classes, Relation
 from trivet.mining.relations import TwoSided
 from trivet.reports.diagnosis_record import (
     ClassTable,
-    DiagnosisRecord,
     DiagnosisSection,
     DiagnosisSummary,
     Histograms,
@@ -34,10 +32,11 @@ from trivet.reports.diagnosis_record import (
     Spectrum,
     ThresholdRecord,
 )
+from trivet.reports.history_record import HistoryRecord
 from trivet.reports.run_record import RunRecord
 from trivet.reports.shared_records import PlaneMap, QueryRecord
 from trivet.runtime.arrays import Floats, Integers
-from trivet.runtime.progress import steps, work
+from trivet.runtime.progress import steps
 from trivet.runtime.text import counted
 from trivet.training.class_sample import class_sample
 from trivet.training.run_folder import RunFolder
@@ -55,43 +54,48 @@ OF_CLASSES = ("of the same class", "of another class", "of other classes")
 RELATED = ("that belongs to it", "that does not", "that do not belong to it")
 
 
-def diagnose_paths(request: DiagnoseOptions) -> tuple[list[DiagnosisSummary], list[str]]:
-    """Diagnose files and runs, and write a page of them if `report` names one.
+@dataclass(frozen=True, eq=False)
+class Diagnosed:
+    """An embedding with its diagnosis, and what the command prints of that."""
+
+    subject: DiagnosisInput
+    diagnosis: Diagnosis
+    summary: DiagnosisSummary
+    seed: int = 0
+
+    def section(self, *, map_points: int = MAP_POINTS) -> DiagnosisSection:
+        """All contents of a page.
+
+        Args:
+            map_points: items in the map; without any it is None.
+        """
+        return _section(self.summary, self.subject, self.diagnosis, seed=self.seed, map_points=map_points)
+
+
+def diagnose_paths(request: DiagnoseOptions) -> tuple[list[Diagnosed], list[str], HistoryRecord | None]:
+    """Diagnose files and runs.
 
     Returns:
-        The summary of each embedding, and warnings where they cannot be compared.
+        The diagnosis of each embedding, warnings where they cannot be compared, and the training of a single run.
     """
-    paths, seed = request.embeddings, request.seed
+    paths = request.embeddings
     read = EmbeddingReader(request, paths[0])
     if request.left_vectors:
         paths = read.of_sides(request.left_vectors, request.right_vectors or ())
     inputs = [(path, subject) for path in paths for subject in read_inputs(path, request, read)]
     warnings = unpaired([subject for _, subject in inputs])
-    results: list[DiagnosisSummary] = []
-    sections: list[DiagnosisSection] = []
+    results = []
     for path, subject in steps(inputs, "diagnosis"):
-        result, diagnosis = summary(subject, seed=seed)
+        diagnosed = diagnose_input(subject, seed=request.seed)
         if request.is_run(path):
-            _name_causes(result, RunFolder(path).record())
-        results.append(result)
-        if request.report is not None:
-            with work("tables and map of the page"):
-                sections.append(_section(result, subject, diagnosis, seed=seed, map_points=MAP_POINTS))
-    if request.report is not None:
-        from trivet.commands.diagnose.page import write_diagnosis_report  # here: few diagnoses have a report
-
-        run = RunFolder(paths[0]).record() if len(paths) == 1 and request.is_run(paths[0]) else None
-        record = DiagnosisRecord(
-            sections=sections,
-            warnings=warnings,
-            history=None if run is None else run.history,
-        ).stamped(command_line())
-        write_diagnosis_report(record, request.report)
-    return results, warnings
+            _name_causes(diagnosed.summary, RunFolder(path).record())
+        results.append(diagnosed)
+    run = RunFolder(paths[0]).record() if len(paths) == 1 and request.is_run(paths[0]) else None
+    return results, warnings, None if run is None else run.history
 
 
-def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary, Diagnosis]:
-    """The verdicts, measures and notes of an embedding, and the diagnosis itself."""
+def diagnose_input(subject: DiagnosisInput, *, seed: int = 0) -> Diagnosed:
+    """The verdicts, measures and notes of an embedding."""
     relation, classes, names = _relation_of(subject)
     unit = "class" if subject.relation is None else "group" if isinstance(relation, TwoSided) else "tag"
     levels = finer_levels(subject.labels, subject.level) if subject.fine is None else subject.fine
@@ -123,7 +127,7 @@ def summary(subject: DiagnosisInput, *, seed: int = 0) -> tuple[DiagnosisSummary
         reference=", ".join(subject.references) or None,
     )
     result.notes += [*_lost(diagnosis, names), *notes]
-    return result, diagnosis
+    return Diagnosed(subject, diagnosis, result, seed)
 
 
 def _lost(diagnosis: Diagnosis, names: Sequence[str]) -> list[str]:
@@ -149,16 +153,6 @@ def _name_causes(result: DiagnosisSummary, record: RunRecord | None) -> None:
     for verdict in result.verdicts:
         if verdict.kind == "worse-than-reference" and verdict.kind in causes:
             verdict.cause, verdict.changes = causes[verdict.kind].cause, causes[verdict.kind].changes
-
-
-def diagnosis_section(subject: DiagnosisInput, *, seed: int = 0, map_points: int = MAP_POINTS) -> DiagnosisSection:
-    """`summary` with all contents of a page.
-
-    Args:
-        map_points: items in the map; without any it is None.
-    """
-    result, diagnosis = summary(subject, seed=seed)
-    return _section(result, subject, diagnosis, seed=seed, map_points=map_points)
 
 
 def _section(

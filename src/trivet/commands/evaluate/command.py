@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import typer
 
 from trivet.commands.evaluate.options import EvaluateOptions
-from trivet.commands.printing import command_line, echo, per_cent, print_json, print_table, print_text
+from trivet.commands.printing import command_line, print_json, print_result
 from trivet.commands.shared_options import check_written, command, refuse, written_options
 from trivet.commands.train.printing import print_run
 from trivet.io.overwrite_guard import PER_CLASS, is_run_folder, page
 from trivet.io.overwrite_guard import table as csv_table
 from trivet.runtime.progress import show_progress
-from trivet.runtime.text import counted, noun
-
-if TYPE_CHECKING:
-    from trivet.commands.evaluate.record import DifferenceRecord, Differences, EvaluationRecord
 
 CLUSTERED_OR_PAIRED = ("nmi", "ami", "roc-auc", "tar@far", "verification-accuracy")  # how measures of no ranking begin
 OF_RANKINGS = ("cameras", "junk", "without_positive", "folds", "sample", "approximate")
@@ -65,156 +57,17 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
     check_written(context, *([] if paths else [request.query, request.gallery]), recognised=recognised)
     with show_progress("loading the evaluation"):
         # Here: it loads the evaluation.
-        from trivet.commands.evaluate.run import compare, evaluate_files, meet_processes, per_class_csv, write_report
+        from trivet.commands.evaluate.result import EvaluationResult
+        from trivet.commands.evaluate.run import evaluate_files, meet_processes, per_class_csv
 
     with meet_processes() as (rank, processes), show_progress("evaluation", show=not rank):
-        results = evaluate_files(request, rank=rank, processes=processes)
+        evaluations = evaluate_files(request, rank=rank, processes=processes)
     if rank:
         return 0
-    records = [result.record for result in results]
-    differences = compare(results)
+    result = EvaluationResult(evaluations, command=command_line())
     if request.per_class is not None:
-        per_class_csv(results, request.per_class)
+        per_class_csv(evaluations, request.per_class)
     if request.report is not None:
-        write_report(results, differences, request.report)
-    if request.json:
-        print_json(_as_json(records, differences, request.report))
-    else:
-        print_evaluation(records, differences, request.report)
+        result.write_page(request.report)
+    print_result(result, json=request.json, report=request.report, more={"command": result.command})
     return 0
-
-
-def _as_json(records: list[EvaluationRecord], differences: Differences, report: Path | None) -> dict[str, Any]:
-    """The record of one embedding, or those of several with their differences."""
-    results = [record.as_json(unset=False) for record in records]
-    result = results[0]
-    if len(results) > 1:
-        rows = {
-            level: {name: [row.as_json(unset=False) for row in rows] for name, rows in measures.items()}
-            for level, measures in differences.items()
-        }
-        result = {"results": results, "differences": rows}
-    return result | {"command": command_line()} | ({} if report is None else {"report": str(report)})
-
-
-def print_evaluation(records: list[EvaluationRecord], differences: Differences, report: Path | None) -> None:
-    """The evaluation of one or more files as tables on standard output, shares in per cent."""
-    for record in records:
-        for warning in record.warnings:
-            print_text(f"Warning: {record.embeddings}: {warning}", bold=True)
-    for line in _answers(records, differences):
-        print_text(line, bold=True)
-    for level in dict.fromkeys(level for record in records for level in record.evaluation):
-        for record in records:
-            if level in record.evaluation:
-                _print_measures(record, level)
-        if level in differences:
-            _print_differences(level, differences[level], of_pairs=records[0].units.get(level) == "group")
-    for record in records:
-        for line in _notes(record):
-            print_text(f"{record.embeddings}: {line}")
-    if report is not None:
-        echo(f"Report: {report}")
-
-
-def _answers(records: Sequence[EvaluationRecord], differences: Differences) -> list[str]:
-    """Sentence for each level on the forms, or the post-processing, that are compared."""
-    if not records[0].form and not records[0].postprocessing:
-        return []
-    from trivet.commands.evaluate.answers import answers  # here: it loads what trains
-
-    return [
-        f"{level}: {line}".replace("\u00a0", " ")
-        for level, rows in differences.items()
-        for line in answers(records, rows, level)
-    ]
-
-
-def _print_measures(record: EvaluationRecord, level: str) -> None:
-    from trivet.commands.evaluate.record import Shares  # here: `--help` needs no records
-
-    shares = Shares(record, level)
-    print_table(
-        f"{record.embeddings}, {level}: {counted(int(shares.values['classes'] or 0), shares.unit)}, "
-        f"{counted(int(shares.values['items'] or 0), 'item')}; per cent",
-        ("measure",),
-        (
-            "value",
-            "95 %, other items",
-            f"95 %, {shares.sampled['classes']}",
-            f"mean of {noun(2, shares.unit)}",
-            "chance",
-        ),
-        [
-            (
-                name,
-                per_cent(shares.value(name)),
-                per_cent(shares.interval(name, "queries")),
-                per_cent(shares.interval(name, "classes")),
-                per_cent(shares.macro(name)),
-                per_cent(shares.chance(name)),
-            )
-            for name in _named_measures(shares.values)
-        ],
-    )
-
-
-def _print_differences(level: str, differences: Mapping[str, list[DifferenceRecord]], *, of_pairs: bool) -> None:
-    first = next(iter(differences.values()))
-    print_table(
-        f"{level}: difference from {first[0].less}; points, paired",
-        ("measure", "embeddings"),
-        ("difference", "95 %, other items", f"95 %, other {'groups' if of_pairs else 'classes'}"),
-        [
-            (name, row.of, *map(per_cent, (row.difference, row.queries, row.classes)))
-            for name, rows in differences.items()
-            for row in rows
-        ],
-    )
-
-
-def _named_measures(values: Mapping[str, Any]) -> list[str]:
-    counts = ("items", "classes", "without_positive", "clusters")
-    return [
-        name
-        for name in values
-        if name not in counts
-        and not name.startswith(("chance_", "nmi+_", "verification_", "verification-threshold"))
-        and not name.endswith("_missing")
-    ]
-
-
-def _notes(record: EvaluationRecord) -> list[str]:
-    """Notes without which the tables cannot be understood."""
-    from trivet.commands.evaluate.page import protocol_sentences  # here: it loads what draws
-
-    notes = [protocol_sentences(record).replace("\u00a0", " ")]
-    for level, values in record.evaluation.items():
-        missing: dict[str, list[str]] = {}
-        for key, reason in values.items():
-            if key.endswith("_missing"):
-                missing.setdefault(str(reason), []).append(key[:-8])
-        notes += [f"{level}: no {', '.join(names)}: {reason}" for reason, names in missing.items()]
-    for level, measures in record.folds.items():
-        for name, fold in measures.items():
-            mean, interval = per_cent(fold.mean), per_cent(fold.interval)
-            notes.append(f"{level}, {name} over {len(fold.values)} folds: {mean} ({interval})")
-    notes += [f"{level}: no folds: {reason}" for level, reason in record.folds_missing.items()]
-    if rejection := record.rejection:
-        macro = rejection.macro.get("auroc")
-        both = {
-            name: "".join(
-                f" (95 % over {over} {per_cent(interval)})"
-                for over, interval in rejection.intervals.get(name, {}).items()
-                if interval
-            )
-            for name in ("auroc", "fpr_at_95_tpr")
-        }
-        notes.append(
-            f"rejection of {counted(rejection.out_of_scope or 0, 'query')} out of scope: AUROC "
-            f"{per_cent(rejection.auroc)} %{both['auroc']}"
-            f"{'' if macro is None else f', mean of classes {per_cent(macro)} %'}, "
-            f"{per_cent(rejection.fpr_at_95_tpr)} %{both['fpr_at_95_tpr']} accepted at the threshold that accepts "
-            f"95 % of the {rejection.in_scope} in scope"
-        )
-    return notes

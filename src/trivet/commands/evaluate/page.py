@@ -111,12 +111,23 @@ class LevelView:
         return bool(self.leads) and (self.class_count or _FEW_CLASSES) < _FEW_CLASSES
 
     @property
+    def answers(self) -> list[str]:
+        """Sentences on other forms of embeddings."""
+        rows = {name: [row for _, row in pairs] for name, pairs in self.differences.items()}
+        return answers([shares.result for shares in self.shares], rows, self.level)
+
+    @property
+    def headlines(self) -> list[str]:
+        """The sentences that answer first: on other forms, else by the first of the leading measures."""
+        compare_with = _compared if self.several else _sentences
+        return self.answers or [sentence for name in self.leads[:1] for sentence in compare_with(self, name)]
+
+    @property
     def sentences(self) -> list[str]:
         """Sentences on other forms of embeddings, on leading measures against chance, and on one against another."""
-        rows = {name: [row for _, row in pairs] for name, pairs in self.differences.items()}
-        lines = answers([shares.result for shares in self.shares], rows, self.level)
         against_chance = [sentence for name in self.leads for sentence in _sentences(self, name)]
-        return lines + against_chance + [sentence for name in self.leads for sentence in _compared(self, name)]
+        compared = [sentence for name in self.leads for sentence in _compared(self, name)]
+        return self.answers + against_chance + compared
 
     @property
     def extremes(self) -> ClassShares | None:
@@ -144,15 +155,19 @@ class LevelView:
         return bars + ([] if chance is None else [("chance", chance)])
 
 
+def level_views(record: ComparisonRecord) -> tuple[list[LevelView], list[PlotFigure]]:
+    """Contents of the page for each label level, and all plots."""
+    labels, figures = _labels(record.results), list[PlotFigure]()
+    levels = together(list(result.evaluation) for result in record.results)
+    return [_level(level, record, labels, figures) for level in levels], figures
+
+
 def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
     """Write the page of evaluated embeddings; a part that the record lacks is left out."""
     results = record.results
     labels = _labels(results)
     labelled = list(zip(labels, results, strict=True))
-    figures: list[PlotFigure] = []
-    levels = [
-        _level(level, record, labels, figures) for level in together(list(result.evaluation) for result in results)
-    ]
+    levels, figures = level_views(record)
     measured = {measure_key(name) for result in results for values in result.evaluation.values() for name in values}
     context = {
         "record": record,

@@ -16,13 +16,11 @@ import torch
 
 from trivet.commands.diagnose.encoders import EmbeddingReader
 from trivet.commands.evaluate.options import EvaluateOptions
-from trivet.commands.evaluate.page import write_evaluation_report
 from trivet.commands.evaluate.postprocessing import judge_gain
 from trivet.commands.evaluate.record import (
     Approximation,
     ClassRow,
     ClusteringRecord,
-    ComparisonRecord,
     DifferenceRecord,
     Differences,
     EvaluationRecord,
@@ -51,7 +49,6 @@ from trivet.commands.evaluate.sets import (
     stored_forms,
     unlike_forms,
 )
-from trivet.commands.printing import command_line
 from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.preview import Preview
 from trivet.datasets.tags import tag_relations
@@ -90,12 +87,18 @@ class Evaluation:
 
 
 def evaluate_files(request: EvaluateOptions, *, rank: int = 0, processes: int = 1) -> list[Evaluation]:
-    """Evaluate the embeddings of files or run folders side by side, after checking that they are of the same items.
+    """Evaluate the embeddings of files or run folders side by side, see `evaluate_sets`."""
+    return evaluate_sets(read_embeddings(request)[0], request, rank=rank, processes=processes)
+
+
+def evaluate_sets(
+    all_sets: Sequence[QueriesAndGallery], request: EvaluateOptions, *, rank: int = 0, processes: int = 1
+) -> list[Evaluation]:
+    """Evaluate embeddings side by side, after checking that they are of the same items.
 
     Args:
         rank, processes: of torchrun; a process of another rank than 0 only retrieves.
     """
-    all_sets, _ = read_embeddings(request)
     for other in all_sets[1:]:
         check_same_items((all_sets[0].name, all_sets[0].queries), (other.name, other.queries))
     measures = request.named_measures or list(ALL)
@@ -548,13 +551,3 @@ def meet_processes() -> Iterator[tuple[int, int]]:
         yield torch.distributed.get_rank(), torch.distributed.get_world_size()
     finally:
         torch.distributed.destroy_process_group()
-
-
-def write_report(evaluations: Sequence[Evaluation], differences: Differences, path: Path) -> None:
-    """Write the page of evaluated embeddings and their differences, with the classes one by one."""
-    record = ComparisonRecord(
-        results=[each.record for each in evaluations],
-        differences=differences,
-        per_class=[{level: class_rows(each, level) for level in each.levels} for each in evaluations],
-    )
-    write_evaluation_report(record.stamped(command_line()), path)

@@ -172,7 +172,7 @@ def read_sets(path: Path, request: EvaluateOptions, read: EmbeddingReader) -> Qu
         if split is not None:
             raise ValueError("--split uses the rows of one split: leave it out with --query and --gallery.")
         queries, retrieved = (read(path, levels=levels, split=name) for name in (request.query, request.gallery))
-        return _of_two_sets(read.name(path), queries, retrieved, distance, request)
+        return two_sets(read.name(path), queries, retrieved, distance, request)
     vectors = read(path, levels=levels, split=split)
     protocol = vectors.protocol
     if protocol is None:
@@ -201,10 +201,10 @@ def read_pair(request: EvaluateOptions) -> QueriesAndGallery:
         if lacking or any(level in others.passed_over for level in levels):
             others = read_vectors(gallery, levels=levels, tags=tags, choice=its, skip_empty=skip)
     name, distance = f"{query.name} in {gallery.name}", request.distance or run_distance(query)
-    return _of_two_sets(name, queries, others, distance, request)
+    return two_sets(name, queries, others, distance, request)
 
 
-def _of_two_sets(
+def two_sets(
     name: str, queries: Vectors, gallery: Vectors, distance: Metric, request: EvaluateOptions
 ) -> QueriesAndGallery:
     """Queries and gallery that are two splits or files; ValueError if they are to be matched by ids that they lack."""

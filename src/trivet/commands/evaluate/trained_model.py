@@ -15,7 +15,7 @@ from trivet.collapse import fine_coarse_index
 from trivet.collapse.significance import RAW, UNTRAINED, compare, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_levels
-from trivet.commands.diagnose.run import diagnosis_section
+from trivet.commands.diagnose.run import diagnose_input
 from trivet.commands.displayed_items import dataset_items
 from trivet.commands.evaluate.baselines import baseline_retrieval, run_references
 from trivet.commands.evaluate.embedding_sizes import embedding_sizes
@@ -165,7 +165,7 @@ def write_evaluation(
         points = config.evaluation.map_points if dataset is trained else 0
         with work(f"diagnosing {name}"):
             subject = replace(subject, notes=(*subject.notes, *notes))
-            diagnosed[name] = diagnosis_section(subject, seed=config.seed, map_points=points)
+            diagnosed[name] = diagnose_input(subject, seed=config.seed).section(map_points=points)
     seconds = time.perf_counter() - began
     trained_run = Trained(
         datasets,

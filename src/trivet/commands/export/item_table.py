@@ -17,7 +17,7 @@ from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.run import audit_classes
 from trivet.commands.audit.tags import audit_tags
 from trivet.commands.diagnose.inputs import input_of_vectors
-from trivet.commands.diagnose.run import summary
+from trivet.commands.diagnose.run import diagnose_input
 from trivet.commands.displayed_items import plane_coordinates
 from trivet.commands.export.options import ExportOptions
 from trivet.commands.inputs import default_distance, run_distance
@@ -173,7 +173,7 @@ def _judged(items: ItemTable, seed: int) -> tuple[dict[str, pa.Array], list[str]
     verdicts, notes = list[str](), list[str]()
     try:
         subject = replace(input_of_vectors(vectors, level), distance=items.distance)
-        diagnosis = summary(subject, seed=seed)[0]
+        diagnosis = diagnose_input(subject, seed=seed).summary
         verdicts += [Verdict(**verdict.as_json()).title for verdict in diagnosis.verdicts]
     except ValueError as error:
         notes.append(f"Not diagnosed: {error}")

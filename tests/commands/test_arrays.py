@@ -1,0 +1,140 @@
+"""Commands as functions of arrays: the records, words and pages of the commands on files of the same numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trivet
+from trivet.reports.result import Result
+
+pytestmark = pytest.mark.usefixtures("few_digits")
+
+Call = Callable[..., tuple[int, str, str]]
+RANDOM = np.random.default_rng(0)
+NUMBERS = np.arange(120) % 6
+NAMES = np.array(["ash", "bay", "elm", "fir", "gum", "oak"])[NUMBERS]
+KINDS = np.array(["leaf", "needle"])[(NUMBERS == 3).astype(int)]
+BEFORE = RANDOM.normal(size=(6, 5))[NUMBERS] + 0.4 * RANDOM.normal(size=(120, 5))
+AFTER = RANDOM.normal(size=(6, 5))[NUMBERS] + 0.8 * RANDOM.normal(size=(120, 5))
+LABELS = {"tree": NAMES, "kind": KINDS}
+WRONG = np.where(np.arange(120) % 17 == 0, np.roll(NAMES, 1), NAMES)
+TAGS = [[name, kind] for name, kind in zip(NAMES.tolist(), KINDS.tolist(), strict=True)]
+TIMES = ("created", "seconds", "command")  # of a run of a command
+QUICK = ["recall@1", "map@r", "nmi"]
+
+
+def saved(path: Path, rows: np.ndarray, **columns: Any) -> Path:
+    np.savez(path, embeddings=rows, **columns)
+    return path
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key not in TIMES}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def evaluated(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", BEFORE, **LABELS)
+    return trivet.evaluate(BEFORE, LABELS, measures=QUICK, folds=2), ["evaluate", path, "--folds", 2, *quick()]
+
+
+def evaluated_tags(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", BEFORE, label=[";".join(tags) for tags in TAGS])
+    options = ["--separator", ";", "--match", "all", *quick()[:4]]
+    return trivet.evaluate(BEFORE, TAGS, match="all", measures=QUICK[:2]), ["evaluate", path, *options]
+
+
+def evaluated_gallery(folder: Path) -> tuple[Result, list[object]]:
+    paths = [saved(folder / name, rows, label=names) for name, rows, names in (
+        ("embeddings", BEFORE[:50], NAMES[:50]), ("gallery", BEFORE[50:], NAMES[50:]))]  # fmt: skip
+    result = trivet.evaluate(
+        BEFORE[:50], NAMES[:50], gallery=BEFORE[50:], gallery_labels=NAMES[50:], measures="recall@1"
+    )
+    return result, ["evaluate", "--query", paths[0], "--gallery", paths[1], "--measures", "recall@1"]
+
+
+def compared(folder: Path) -> tuple[Result, list[object]]:
+    paths = [saved(folder / name, rows, **LABELS) for name, rows in (("before", BEFORE), ("after", AFTER))]
+    return trivet.compare((BEFORE, AFTER), LABELS, measures=QUICK), ["evaluate", *paths, *quick()]
+
+
+def diagnosed(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", AFTER, **LABELS)
+    reference = saved(folder / "before", BEFORE, **LABELS)
+    result = trivet.diagnose(AFTER, LABELS, {"before": BEFORE}, level="kind")
+    return result, ["diagnose", path, "--labels", "kind", "--reference", reference]
+
+
+def diagnosed_tags(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", AFTER, label=[";".join(tags) for tags in TAGS])
+    return trivet.diagnose(AFTER, trivet.Tags(TAGS)), ["diagnose", path, "--separator", ";"]
+
+
+def audited(folder: Path) -> tuple[Result, list[object]]:
+    texts = [f"item {number}" for number in range(120)]
+    ids = [f"i{number}" for number in range(120)]
+    path = saved(folder / "embeddings", BEFORE, tree=WRONG, text=texts, id=ids)
+    return trivet.audit(BEFORE, {"tree": WRONG}, ids=ids, texts=texts), ["audit", path]
+
+
+def audited_tags(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", BEFORE, label=[";".join(tags) for tags in TAGS])
+    return trivet.audit(BEFORE, TAGS, distance="euclidean"), [
+        "audit", path, "--separator", ";", "--distance", "euclidean"]  # fmt: skip
+
+
+def quick() -> list[object]:
+    return [option for name in QUICK for option in ("--measures", name)]
+
+
+CASES = {
+    "evaluate": evaluated,
+    "evaluate tags": evaluated_tags,
+    "evaluate gallery": evaluated_gallery,
+    "compare": compared,
+    "diagnose": diagnosed,
+    "diagnose tags": diagnosed_tags,
+    "audit": audited,
+    "audit tags": audited_tags,
+}
+
+
+def plain(text: str) -> str:
+    """What a command prints, with embeddings called as arrays are."""
+    return text.replace(".npz", "").replace(" in gallery", "")
+
+
+def words(text: str) -> Counter[str]:
+    """The words, without frames, and however heads of columns are folded."""
+    return Counter(text.translate(dict.fromkeys(map(ord, "│┃━─┏┓┗┛┡┩┢┪┳┻╇┴┬┼└┘├┤┌┐╭╮╰╯"), " ")).split())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_function_gives_what_its_command_gives(
+    case: str, tmp_path: Path, run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, command = CASES[case](tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    named = [tmp_path / f"{path.name}.npz" if isinstance(path, Path) else path for path in command]
+    _, out, err = run_command(*named, "--json")
+    assert err == ""
+    record = json.loads(json.dumps(result.record.as_json(unset=False)))
+    assert without_times(record) == without_times(json.loads(plain(out)))
+    _, out, _ = run_command(*named)
+    assert words(str(result)) == words(plain(out))
+    report, page = tmp_path / "report.html", tmp_path / "page.html"
+    run_command(*named, "--report", report)
+    result.save(page)
+    assert len(page.read_text()) == pytest.approx(len(report.read_text()), rel=0.02)
+    assert repr(result).splitlines()[0] == str(result).splitlines()[0]
+    assert len(repr(result).splitlines()) <= 8
+    assert result.figure().axes
+    assert result.rows()
