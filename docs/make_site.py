@@ -24,6 +24,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`(?!\])", re.DOTALL | re.MULTILINE)
 NAMED = re.compile(r"\[([\w./-]+\.md)\]\(([\w./-]+\.md)((?:#[^)]*)?)\)")  # the text of the link is a file
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+RESULT = "trivet.reports.result.Result"  # what the functions return
 LANGUAGES = {".py": "python", ".toml": "toml", "": "text"}  # files that are shown on a page of their own
 
 
@@ -131,10 +132,21 @@ def reference(modules: list[str]) -> dict[str, str]:
         summary = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
         rows.append(f"| [`trivet.{name}`]({name}.md) | {' '.join(summary.split())} |\n")
     head = (
-        "# Reference\n\nMade from the docstrings. Losses, selectors of positives and negatives, `mine`, `diagnose` and "
-        "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`.\n\n| module | |\n|---|---|\n"
+        "# Reference\n\nMade from the docstrings. Losses, selectors of positives and negatives, `mine` and "
+        "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`. So are the functions below, which "
+        "do what the command of their name does.\n\n| module | |\n|---|---|\n"
     )
-    return {"reference/index.md": head + "".join(rows), **pages}
+    options = "{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}"
+    functions = [f"\n::: {path}\n    options: {options}\n" for path in [*command_functions(), RESULT]]
+    return {"reference/index.md": "".join([head, *rows, *functions]), **pages}
+
+
+def command_functions() -> list[str]:
+    """The functions of `trivet` that do what a command does: where each is defined."""
+    tree = ast.parse((ROOT / "src" / "trivet" / "__init__.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: node.module for node in imports for alias in node.names}
+    return [f"{module}.{name}" for name, module in sorted(names.items()) if f"{module}".startswith("trivet.commands.")]
 
 
 def experiments() -> None:

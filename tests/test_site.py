@@ -83,6 +83,14 @@ def test_every_module_with_public_names_is_in_the_reference() -> None:
     assert all(find_spec(f"trivet.{name}") for name in named)
 
 
+def test_what_commands_offer_in_python_is_in_the_reference() -> None:
+    index = MAKE["reference"]([])["reference/index.md"]
+    functions = [getattr(trivet, name) for name in trivet.__all__ if name != "__version__"]
+    offered = [each for each in functions if each.__module__.startswith("trivet.commands.")]
+    assert offered
+    assert all(f"::: {each.__module__}.{each.__name__}\n" in index for each in offered)
+
+
 def test_a_comment_after_an_attribute_is_its_description() -> None:
     pytest.importorskip("griffe")
     made = runpy.run_path(str(ROOT / "docs" / "docstrings.py"))
