@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCS_INSTALLED := .venv/.installed-docs
 
-.PHONY: help install demo test types behaviour nightly format docs clean
+.PHONY: help install demo test types behaviour nightly format docs image clean
 
 help:
 	@echo "make demo    install, then show a class collapse and its remedy on real images"
@@ -12,6 +12,7 @@ help:
 	@echo "make nightly run the tests that take long"
 	@echo "make format  rewrite the code in the project's style"
 	@echo "make docs    rewrite the pages that are made from the code, and build the site in build/site"
+	@echo "make image   build the container image trivet, by podman or docker"
 	@echo "make clean   remove .venv and caches"
 
 install: $(INSTALLED)
@@ -67,6 +68,12 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_site.py
 	$(BIN)/zensical build --strict --clean
 	cp -R build/pages/. build/site
+
+# BUILD holds further options, such as BUILD='--build-arg EXTRAS=train,text'.
+image:
+	@engine=$$(command -v podman || command -v docker) || \
+		{ echo "An image needs podman or docker: neither is installed; install one, or run make install."; exit 2; }; \
+	$$engine build --file Containerfile --tag trivet $(BUILD) .
 
 clean:
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
