@@ -52,6 +52,15 @@ def test_it_prints_the_answer_first_in_few_lines() -> None:
     ]
 
 
+def test_an_answer_is_shown_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = " ".join(["better"] * 40)
+    monkeypatch.setattr(Small, "contents", lambda _: [Paragraph(answer, bold=True), TABLE])
+    lines = repr(Small()).splitlines()
+    assert " ".join(lines[:2]) == answer
+    assert lines[2] == "names, <b>10 & more</b>"
+    assert max(map(len, lines)) <= 160
+
+
 def test_str_prints_all() -> None:
     assert str(Small()).splitlines()[-1] == "  m29        9.7"
     assert len(str(Small()).splitlines()) == 34

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -151,7 +152,7 @@ class Result(ABC):
         lines: list[str] = []
         for content in self.contents():
             if room := LINES - len(lines):
-                some = content.lines(room) if isinstance(content, TextTable) else _lines(content)
+                some = content.lines(room) if isinstance(content, TextTable) else _folded(content)
                 lines += [line if len(line) <= LONGEST else f"{line[: LONGEST - 2]} …" for line in islice(some, room)]
         return "\n".join(lines)
 
@@ -167,6 +168,13 @@ def _lines(content: Paragraph | TextTable) -> Iterator[str]:
         yield from content.lines()
     else:
         yield " " * content.indent + printable(content.text)
+
+
+def _folded(paragraph: Paragraph) -> list[str]:
+    """The lines of a paragraph, of which an answer is shown to its end."""
+    (line,) = _lines(paragraph)
+    width = LONGEST if paragraph.bold else len(line) + 1
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _paragraph(paragraph: Paragraph) -> str:
