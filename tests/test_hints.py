@@ -144,6 +144,12 @@ class Followed(NamedTuple):
     lines: set[Line]  # at which the errors were raised
 
 
+def raised_at(error: BaseException) -> Line:
+    """The file and the line that an error was raised at."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(frame.filename), frame.lineno
+
+
 def follow(call: Callable[..., object], values: dict[str, Any]) -> Followed:
     """Do what each error says until there is none."""
     values = {name: value() if callable(value) else value for name, value in values.items()}  # some warn when made
@@ -153,8 +159,8 @@ def follow(call: Callable[..., object], values: dict[str, Any]) -> Followed:
             call(**values)
             break
         except ValueError as error:
-            message, frame = str(error), traceback.extract_tb(error.__traceback__)[-1]
-            lines.add((Path(frame.filename), frame.lineno))
+            message = str(error)
+            lines.add(raised_at(error))
         code = CODE.findall(message.partition(": got ")[2])[-1]
         names |= called(code)
         made = eval(code, {"np": np, "numpy": np, "torch": torch, "PIL": PIL}, dict(values))

@@ -121,7 +121,7 @@ def test_a_run_on_texts_embeds_nothing_else(run: Path, tmp_path: Path, data: str
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ('name = "digits"', 'needs texts, data.name = "texts" or "pairs": got'),
+        ('name = "digits"', "needs texts: 'digits' has"),
         ('name = "texts"\npath = "texts.csv"', "that exists"),
     ],
 )

@@ -312,8 +312,8 @@ class RunConfig(Config):
             kind = self.data.item_kind if kinds is None or len(networks) == 1 else kinds[SIDES.index(side)]
             key = "model.name" if len(networks) == 1 else f"model.{side}.name"
             if isinstance(network, TextNetworkConfig) and kind != "texts":
-                where = f"got {self.data.name!r}" if len(networks) == 1 else f"the {side} side has {kind}"
-                raise ValueError(f'{key} = {network.name!r} needs texts, data.name = "texts" or "pairs": {where}.')
+                where = repr(self.data.name) if len(networks) == 1 else f"the {side} side"
+                raise ValueError(f"{key} = {network.name!r} needs texts: {where} has {kind}; name another network.")
             if network.is_backbone and kind != "images" and kinds is not None:
                 raise ValueError(f"{key} = {network.name!r} needs images: the side has {kind}; swap the networks.")
 
