@@ -27,9 +27,7 @@ _OTHERS = {
     "samplers.pk": ("PKBatches",),
     "samplers.relation": ("RelationBatches",),
     "collapse": ("CollapseMonitor",),
-    "commands.arrays": ("audit", "compare", "diagnose", "evaluate"),
-    "commands.search.items": ("search",),
-    "commands.train.items": ("train",),
+    "commands.arrays": ("audit", "compare", "diagnose", "evaluate", "search", "train"),
     "integrations.any_training": ("Watch", "watch"),
 }
 
@@ -46,8 +44,8 @@ if TYPE_CHECKING:
     from trivet.commands.arrays import compare as compare
     from trivet.commands.arrays import diagnose as diagnose
     from trivet.commands.arrays import evaluate as evaluate
-    from trivet.commands.search.items import search as search
-    from trivet.commands.train.items import train as train
+    from trivet.commands.arrays import search as search
+    from trivet.commands.arrays import train as train
     from trivet.integrations.any_training import Watch as Watch
     from trivet.integrations.any_training import watch as watch
     from trivet.losses import *  # noqa: F403  # its __all__ is the list

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from trivet.commands.diagnose.result import DiagnosisResult
     from trivet.commands.evaluate.options import EvaluateOptions
     from trivet.commands.evaluate.result import EvaluationResult
+    from trivet.commands.search.result import SearchResult
+    from trivet.commands.train.result import TrainingResult
     from trivet.io.embedding_table import Vectors
     from trivet.io.tag_cells import TagMatch
+    from trivet.knn.kinds import IndexKind
     from trivet.metrics.points import Metric
 
 Parameters = ParamSpec("Parameters")
@@ -263,6 +266,98 @@ def audit(
     items = items_of_vectors(vectors, _level(level, vectors), distance=distance)
     request = AuditOptions(Path(vectors.name), neighbours=neighbours, seed=seed)
     return AuditResult(audit_items(request, items))
+
+
+@of_arrays
+def train(
+    items: Any,
+    labels: Any,
+    *,
+    out: Path | str | None = None,
+    ids: Any = None,
+    split: Any = None,
+    match: TagMatch = "any",
+    settings: Mapping[str, Any] | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> TrainingResult:
+    """Train an embedding of items in memory, evaluate it and compare it with encoders as they are.
+
+    This is `trivet train`, of items that lie in no file: the same candidates, settings and verdict.
+
+    Args:
+        items: vectors `(N, d)` as an array, a tensor, a list of rows or a data frame; or a list of N texts, of N paths
+            of image files, or of N images of Pillow.
+        labels: N integers or texts in any form, or lists of tags; several levels, coarse first, as a dict or a data
+            frame of columns.
+        out: the run folder, which must be new. Without one it is a temporary folder, removed with the result.
+        ids: N different names of the items; by default their numbers, or the paths of images.
+        split: the part that each item belongs to: "train", or another one that is evaluated, such as "test". By default
+            classes are held out, as `trivet init` proposes.
+        match: which tags belong together, see `trivet.Tags`.
+        settings: "section.key" -> value of settings in place of those that are proposed, such as
+            {"ladder.minutes": 2}.
+        force: replace the run in the folder.
+        progress: show progress on standard error.
+
+    Raises:
+        ValueError: if items and labels do not fit, the settings cannot be, there are too few classes, or the folder
+            holds something.
+        ModuleNotFoundError: without the extra `train`.
+        KeyboardInterrupt: if Ctrl-C came; `trivet train --resume` goes on with a run folder that has a name.
+
+    Example:
+        >>> result = train(["where is my card", "I lost my card"], ["arrival", "lost"])  # doctest: +SKIP
+        >>> result.embed(["my card is gone"]).shape  # doctest: +SKIP
+        (1, 256)
+    """
+    from trivet.commands.train.items import train_items
+    from trivet.datasets.item_table import item_table
+
+    table = item_table(items, labels, ids=ids, split=split, match=match)
+    return train_items(table, out, settings or {}, force=force, progress=progress)
+
+
+@of_arrays
+def search(
+    index: Any,
+    queries: Any,
+    *,
+    k: int = 10,
+    labels: Any = None,
+    ids: Any = None,
+    distance: Metric | None = None,
+    kind: IndexKind | None = None,
+    recall: float | None = None,
+) -> SearchResult:
+    """Find the items nearest to each query, in an index folder or among vectors.
+
+    Args:
+        index: a folder of `trivet index`; or vectors `(N, d)` as an array, a tensor, a list of rows or a data frame.
+        queries: vectors `(Q, d)` in any such form, or one `(d,)`; of an index also a text or several, paths of image
+            files, or images of Pillow, if it knows the encoder or the run that embeds them.
+        k: how many to find.
+        labels: N labels of the vectors, or several levels of them as a dict or a data frame, which the result shows.
+        ids: N different names of the vectors; by default their numbers.
+        distance: "cosine", which is the default, or "euclidean"; that of an index is its own.
+        kind: of the index that is made of the vectors; "auto" is exact up to 100,000 of them.
+        recall: share of the nearest 10 to find, where the index is approximate.
+
+    Raises:
+        ValueError: if queries and index do not fit, or an option is for vectors and there is an index.
+        ModuleNotFoundError: without the extra `train`.
+
+    Example:
+        >>> import numpy as np
+        >>> result = search(np.eye(3), np.array([[1.0, 0.2, 0.0]]), k=2, labels=["red", "green", "blue"])
+        >>> result.ids
+        [['0', '1']]
+        >>> result.distances.round(3).tolist()
+        [[0.019, 0.804]]
+    """
+    from trivet.commands.search.items import search_items
+
+    return search_items(index, queries, k, labels=labels, ids=ids, distance=distance, kind=kind, recall=recall)
 
 
 def _level(level: str | None, vectors: Vectors) -> str:

@@ -1,4 +1,4 @@
-"""`trivet.search`: what `trivet search` does, of queries in memory, in an index or among vectors in memory."""
+"""`trivet search` for queries in memory, in an index or among vectors in memory."""
 
 from __future__ import annotations
 
@@ -24,40 +24,18 @@ from trivet.runtime.arguments import check_count
 COMMAND = "trivet.search(index, queries)"
 
 
-def search(
+def search_items(
     index: Any,
     queries: Any,
+    k: int,
     *,
-    k: int = 10,
-    labels: Any = None,
-    ids: Any = None,
-    distance: Metric | None = None,
-    kind: IndexKind | None = None,
-    recall: float | None = None,
+    labels: Any,
+    ids: Any,
+    distance: Metric | None,
+    kind: IndexKind | None,
+    recall: float | None,
 ) -> SearchResult:
-    """Find the items nearest to each query, in an index folder or among vectors.
-
-    Args:
-        index: a folder of `trivet index`; or vectors `(N, d)` as an array, a tensor, a list of rows or a data frame.
-        queries: vectors `(Q, d)` in any such form, or one `(d,)`; of an index also a text or several, paths of image
-            files, or images of Pillow, if it knows the encoder or the run that embeds them.
-        k: how many to find.
-        labels: N labels of the vectors, or several levels of them as a dict or a data frame, which the result shows.
-        ids: N different names of the vectors; by default their numbers.
-        distance: "cosine", which is the default, or "euclidean"; that of an index is its own.
-        kind: of the index that is made of the vectors; "auto" is exact up to 100,000 of them.
-        recall: share of the nearest 10 to find, where the index is approximate.
-
-    Raises:
-        ValueError: if queries and index do not fit, or an option is for vectors and there is an index.
-
-    Example:
-        >>> result = search(np.eye(3), np.array([[1.0, 0.2, 0.0]]), k=2, labels=["red", "green", "blue"])
-        >>> result.ids
-        [['0', '1']]
-        >>> result.distances.round(3).tolist()
-        [[0.019, 0.804]]
-    """
+    """Find the items nearest to queries in memory; see `trivet.search`."""
     check_count(k, name="k")
     if not isinstance(index, str | Path):
         return _among_vectors(

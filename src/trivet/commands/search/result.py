@@ -101,16 +101,15 @@ class SearchResult(Result):
 
     def figure(self) -> Figure:
         """Distances of the neighbours by their rank, a line for each of the first 50 queries."""
-        from matplotlib.figure import Figure  # here: it takes long
+        from trivet.reports.figure import panels, style  # here: it loads matplotlib
 
-        figure = Figure(figsize=(6, 3.5), layout="constrained")
-        axis = figure.subplots()
-        for query in self._record.queries[:DRAWN]:
-            distances = [item.distance for item in query.neighbours]
-            axis.plot(range(1, len(distances) + 1), distances, color="tab:blue", alpha=0.5, marker=".")
-        axis.set_xlabel("rank")
-        axis.set_ylabel(f"{self._record.distance} distance")
-        return figure
+        with style():
+            picture, axes = panels(1, 1, height=2.8)
+            for query in self._record.queries[:DRAWN]:
+                distances = [item.distance for item in query.neighbours]
+                axes[0, 0].plot(range(1, len(distances) + 1), distances, color="C0", alpha=0.5, marker=".")
+            axes[0, 0].set(xlabel="rank", ylabel=f"{self._record.distance} distance")
+        return picture
 
     def write_page(self, path: Path) -> None:
         """Write the page, with pictures where there are any."""

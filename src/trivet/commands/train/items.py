@@ -1,4 +1,4 @@
-"""`trivet.train`: what `trivet train` does, of items in memory."""
+"""`trivet train` of items in memory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from trivet.commands.init.data import detect
 from trivet.commands.init.run import as_toml, propose_ladder
 from trivet.commands.train.ladder import climb
 from trivet.commands.train.result import TrainingResult
-from trivet.datasets.item_table import LabelledItems, item_table
-from trivet.io.tag_cells import TagMatch
+from trivet.datasets.item_table import LabelledItems
 from trivet.runtime.progress import announce, show_progress
 from trivet.runtime.text import typed
 from trivet.training.ladder_config import LadderSettings
@@ -22,52 +21,18 @@ from trivet.training.run_folder import ITEMS
 COMMAND = "trivet.train(items, labels)"
 
 
-def train(
-    items: Any,
-    labels: Any,
+def train_items(
+    table: LabelledItems,
+    out: Path | str | None,
+    settings: Mapping[str, Any],
     *,
-    out: Path | str | None = None,
-    ids: Any = None,
-    split: Any = None,
-    match: TagMatch = "any",
-    settings: Mapping[str, Any] | None = None,
-    force: bool = False,
-    progress: bool = True,
+    force: bool,
+    progress: bool,
 ) -> TrainingResult:
-    """Train an embedding of items in memory, evaluate it and compare it with encoders as they are.
-
-    This is `trivet train`, of items that lie in no file: the same candidates, settings and verdict.
-
-    Args:
-        items: vectors `(N, d)` as an array, a tensor, a list of rows or a data frame; or a list of N texts, of N paths
-            of image files, or of N images of Pillow.
-        labels: N integers or texts in any form, or lists of tags; several levels, coarse first, as a dict or a data
-            frame of columns.
-        out: the run folder, which must be new. Without one it is a temporary folder, removed with the result.
-        ids: N different names of the items; by default their numbers, or the paths of images.
-        split: the part that each item belongs to: "train", or another one that is evaluated, such as "test". By default
-            classes are held out, as `trivet init` proposes.
-        match: which tags belong together, see `trivet.Tags`.
-        settings: "section.key" -> value of settings in place of those that are proposed, such as
-            {"ladder.minutes": 2}.
-        force: replace the run in the folder.
-        progress: show progress on standard error.
-
-    Raises:
-        ValueError: if items and labels do not fit, the settings cannot be, there are too few classes, or the folder
-            holds something.
-        KeyboardInterrupt: if Ctrl-C came; `trivet train --resume` goes on with a run folder that has a name.
-
-    Example:
-        >>> vectors = np.random.default_rng(0).normal(size=(64, 8))  # doctest: +SKIP
-        >>> result = trivet.train(vectors, ["red", "blue", "green", "grey"] * 16)  # doctest: +SKIP
-        >>> result.embed(vectors[:2]).shape  # doctest: +SKIP
-        (2, 8)
-    """
-    table = item_table(items, labels, ids=ids, split=split, match=match)
+    """Train on items in memory; see `trivet.train`."""
     temporary = Path(mkdtemp(prefix="trivet-")) if out is None else None
     folder = temporary / "run" if out is None and temporary is not None else Path(out or "")
-    changes = [f"{key}={as_toml(_plain(value))}" for key, value in (settings or {}).items()]
+    changes = [f"{key}={as_toml(_plain(value))}" for key, value in settings.items()]
     try:
         with show_progress("training", show=progress):
             ladder = _settings(table, folder / ITEMS, changes)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from trivet.reports.run_record import RunRecord
 
-PANEL, ROW = 0.9, 0.32  # inches of a plot without its bars, and of a bar
-
 
 class TrainingResult(Result):
     """A finished run: its measures beside those of what it is compared with, and its network.
@@ -87,27 +85,10 @@ class TrainingResult(Result):
 
     def figure(self) -> Figure:
         """Recall@1 beside that of what it is compared with and chance, at each split and level."""
-        from matplotlib.figure import Figure  # here: it takes long
+        from trivet.commands.train.drawing import draw_recalls  # here: it loads matplotlib
 
-        results = [
-            (f"{split}: recall@1 by {result.level} ({result.role})", result.bars)
-            for split in answering_splits(self.run_record)
-            for result in split_result(split, self.run_record)
-        ]
-        heights = [PANEL + ROW * len(bars) for _, bars in results]
-        figure = Figure(figsize=(7, max(1.0, sum(heights))), layout="constrained")
-        axes = figure.subplots(len(results), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
-        for axis, (title, bars) in zip(axes, results, strict=True):
-            names, shares = zip(*bars, strict=True)
-            colours = ["tab:blue", *["tab:gray"] * (len(bars) - 1)]
-            drawn = axis.barh(range(len(bars)), [100 * share for share in shares], color=colours)
-            axis.bar_label(drawn, fmt="%.1f", padding=3)
-            axis.set_yticks(range(len(bars)), names)
-            axis.invert_yaxis()
-            axis.set_xlim(0, 109)
-            axis.set_xlabel("per cent")
-            axis.set_title(title, loc="left", fontsize="medium")
-        return figure
+        splits = answering_splits(self.run_record)
+        return draw_recalls({split: split_result(split, self.run_record) for split in splits})
 
     def write_page(self, path: Path) -> None:
         """Write the page of the run."""
