@@ -191,6 +191,20 @@ def test_class_means_with_noise_are_not_healthy_in_small_classes_either(size: in
     assert "healthy" not in [one.kind for one in diagnose(noisy, labels, before).verdicts]
 
 
+def test_classes_of_items_that_were_moved_did_not_lose_their_inside() -> None:
+    """Of eight items six: their classes keep as few neighbours as by chance, but not the others in them."""
+    labels = np.repeat(np.arange(80), 8)
+    before = clusters(within=0.7, labels=labels)
+    after, moved = before.copy(), [8 * label + item for label in (3, 40, 41) for item in range(6)]
+    after[moved] = before.mean(0) + 0.05 * np.random.default_rng(2).standard_normal((18, before.shape[1]))
+    result = diagnose(after, labels, before)
+    assert result.measures.displaced_rows == tuple(moved)
+    assert result.measures.per_class is not None
+    assert result.measures.per_class.retention is not None
+    assert max(result.measures.per_class.retention[[3, 40, 41]]) < 0.3
+    assert result.measures.lost_inside == ()
+
+
 def test_single_items_that_were_moved_are_named() -> None:
     before = clusters(within=1.2)
     random, after, moved = np.random.default_rng(3), before.copy(), [5, 100, 101, 399]

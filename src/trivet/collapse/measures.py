@@ -276,10 +276,11 @@ def measure(
     fine_measures = {
         name: _fine(points, partition, inner[name], known, retrievals[name].mean()["recall@1"]) for name in inner
     }
+    hubs = {} if known is None else _hubs_against(points[order], known[order], order)
     by_labels = (
         _of_relation(points, known, relation, retrieved, seed)
         if classes is None
-        else _of_classes(raw, points, known, classes, retrieved, before, strategy, seed)
+        else _of_classes(raw, points, known, classes, retrieved, before, strategy, seed, hubs.get("displaced_rows", ()))
     )
     return Measures(
         items=len(raw),
@@ -308,7 +309,7 @@ def measure(
         hubness=around.skewness,
         unfound=around.unfound,
         **({} if known is None else _against(known, points, shape, lengths.mean, sides)),
-        **({} if known is None else _hubs_against(points[order], known[order], order)),
+        **hubs,
         reference_rounding_loss=None
         if known is None
         else _rounding_loss(_first(reference), known, relation, queries, seed, distance),
@@ -343,6 +344,7 @@ def _of_classes(
     before: Retrieval | None,
     strategy: SamplingStrategy | None,
     seed: int,
+    displaced: Sequence[int],
 ) -> dict[str, Any]:
     """The measures that rest on classes, by the names of the fields of `Measures`."""
     sizes = torch.bincount(classes)
@@ -365,7 +367,9 @@ def _of_classes(
         "strangers": strangers(points, classes, seed=seed),
         **({} if known is None else _modes_against(known, points, classes, seed)),
         "retention": None if retained is None else retained.mean,
-        **({} if known is None or retained is None else _lost_inside(points, known, classes, retained, seed)),
+        **(
+            {} if known is None or retained is None else _lost_inside(points, known, classes, retained, seed, displaced)
+        ),
         "sampling": None
         if strategy is None or int((sizes > 1).sum()) < 2
         else sampling(raw, classes, strategy, seed=seed),
@@ -436,9 +440,17 @@ def _hubs_against(points: Tensor, known: Tensor, order: Tensor) -> dict[str, Any
     }
 
 
-def _lost_inside(points: Tensor, known: Tensor, classes: Tensor, retained: Retention, seed: int) -> dict[str, Any]:
-    """The measures of what was lost inside the classes, likewise."""
-    lost = lost_inside(retained, below=THRESHOLDS["retained"].value)
+def _lost_inside(
+    points: Tensor, known: Tensor, classes: Tensor, retained: Retention, seed: int, displaced: Sequence[int]
+) -> dict[str, Any]:
+    """The measures of what was lost inside the classes, likewise; by the items that were not displaced."""
+    if displaced:  # a few in a small class take its retention away
+        others = np.setdiff1d(np.arange(len(points)), displaced)
+        left = _retention(points[others], known[others], classes[others], seed)
+        if left is None:
+            return {}
+        retained = left
+    lost = retained.labels[lost_inside(retained, below=THRESHOLDS["retained"].value)]
     if not len(lost):
         return {}
     structures = (_structure(rows, classes, lost, seed) for rows in (points, known))
