@@ -35,8 +35,8 @@ The fifth test, of other draws of these (seeds 18 and 19, not listed), accused n
 of which a third of the classes had lost their inside. Classes of eight items did not count there; now all count that
 have a retention. The sixth test, other draws once more, accused one, left 38 open and cleared 4, three of which had
 lost the inside of a third of their classes: of 8 or 12 items each, none was beyond doubt by itself. Now a mixture asks
-all classes together (draws 30 to 32 of topics and strokes, which are not reported). The seventh test left 28 open, cleared
-1, and accused 1: classes that had lost the neighbours of their displaced items, which are left out since. Eighth test,
+all classes together (draws 30 to 32 of topics and strokes, which are not reported). The seventh test left 28 open,
+cleared 1, and accused 1: classes that had lost the neighbours of their displaced items, left out since. Eighth test,
 by the present rules: other draws once more.
 
 Results go to studies/results/shape_fates.json and .md; sets that are not run keep their former results.

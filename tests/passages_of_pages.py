@@ -144,10 +144,22 @@ def watched_runs() -> Iterator[str]:
         f"these fates"
     )
     yield f"the judgement was for {batches['right']} and {guest['right']} of {batches['lost']}"
-    assert not any(each[key] for each in (strict, strict_guest) for key in ("accused", "closing wrong"))
-    assert batches["false kind"] == guest["false kind"] == 0
-    yield f"None of {batches['healthy']} healthy ones"
-    yield f"{strict['false kind']} run, as a guest {strict_guest['false kind']}, was called a kind"
+    assert not batches["closing wrong"] + guest["closing wrong"] + batches["false kind"]
+    assert {each["accused"] for each in (batches, guest)} == {1}
+    (start, end), events = next(
+        (run["hidden"], run["called"]["guest"]["events"])
+        for run in found["runs"]
+        if run["expected"] == "healthy" and run["called"]["guest"]["events"]
+    )
+    assert [event["kind"] for event in events] == ["harm"]
+    yield (
+        f"1 of {batches['healthy']} healthy ones was accused, at its last call and by halves: it had lost "
+        f"{100 * (start['fine'] - end['fine']):.1f} points"
+    )
+    yield (
+        f"{strict['false kind']} runs, as a guest {strict_guest['false kind']}, were called a kind that they never "
+        f"were, all but {guest['false kind']}, a guest, by"
+    )
     right = batches["closing right"]
     yield f"right for {right}, wrong for none, and left {batches['closed'] - right} open"
     first = found["first"]["counts"]["with batches"]
