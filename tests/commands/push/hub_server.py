@@ -165,9 +165,9 @@ class Handler(BaseHTTPRequestHandler):
                 if each["oid"] not in self.server.large:
                     each["actions"] = {"upload": {"href": f"{self.server.address}/upload/{each['oid']}"}}
             return self.answer({"transfer": "basic", "objects": objects})
-        if (found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path)) and (
-            repository := self.repository(found[1])
-        ):
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
+            if (repository := self.repository(found[1])) is None:
+                return None
             files, message = dict(repository.files), ""
             for line in map(json.loads, body.splitlines()):
                 value = line["value"]
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
                     del files[value["path"]]
             oid = repository.commit(message, files)
             return self.answer({"commitUrl": f"{self.server.address}/{found[1]}/commit/{oid}", "commitOid": oid})
-        return None
+        return self.refuse(404, "EntryNotFound", "Not found")
 
     def do_PUT(self) -> None:
         content = self.body()
@@ -200,8 +200,9 @@ class Handler(BaseHTTPRequestHandler):
         listed = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(?:/(revision|tree)/(\w+))?", path)
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/(\w+)/(.+)", path)
         match = listed or file
-        repository = self.repository(match[1]) if match else None
-        if match is None or repository is None:
+        if match is None:
+            return self.refuse(404, "EntryNotFound", "Not found")
+        if (repository := self.repository(match[1])) is None:
             return None
         found = repository.find((match[3] if listed else match[2]) or "main")
         if found is None:

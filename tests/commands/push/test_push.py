@@ -121,6 +121,19 @@ def test_a_network_of_texts_names_no_folder(hub: Hub, run_command: Call, tmp_pat
     assert (load_model("back").embed(["a text"]) == load_model("model").embed(["a text"])).all()
 
 
+def test_a_network_of_each_side(hub: Hub, run_command: Call) -> None:
+    sides = {side: {"name": "mlp", "embedding_dim": 3} for side in ("left", "right")}
+    config = ModelConfig.parse({"name": "towers", **sides}, source="x")
+    save(build(config, ((4,), (6,)), seed=1), config, ((4,), (6,)), Path("model"))
+    code, _, err = run_command("push", "model", NAME)
+    assert code == 0, err
+    code, out, err = run_command("pull", NAME, "-o", "back", "--json")
+    assert code == 0, err
+    names = ["README.md", *(f"{s}model.{kind}" for s in ("left/", "right/") for kind in ("json", "safetensors"))]
+    assert [*json.loads(out)["files"]] == sorted([*names, "model.json"])
+    assert same(Path("model"), Path("back"))
+
+
 def test_a_download_goes_on_where_it_was_cut(hub: Hub, run_command: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)
     run_command("push", model_folder(Path("model")), NAME)
