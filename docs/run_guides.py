@@ -136,7 +136,8 @@ def _commands(text: str) -> None:
 
 
 def words_of(text: str) -> list[str]:
-    """The words and numbers, without the lines of tables and where they break."""
+    """The words and numbers, without the lines of tables and where they break, and how many minutes something took."""
+    text = re.sub(r"[0-9.]+ minutes", "minutes", text)
     return re.sub(r"[│┃━─┏┓┗┛┡┩┢┪┳┻╇┴┬┼└┘├┤┌┐╭╮╰╯]", " ", text).split()
 
 
