@@ -91,8 +91,12 @@ def _of_cell(cell: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"```python\n{source}```\n"
         for output in cell["outputs"]:
-            text = "".join(output.get("text") or output["data"]["text/plain"]).rstrip("\n")
-            yield f"```text\n{text}\n```\n"
+            data = output.get("data", {"text/plain": output.get("text")})
+            if "image/png" in data:
+                yield f"![Figure](data:image/png;base64,{''.join(data['image/png'])})\n"
+            else:
+                text = "".join(data["text/plain"]).rstrip("\n")
+                yield f"```text\n{text}\n```\n"
 
 
 def site_files(pages: Iterable[str]) -> dict[str, str | Path]:

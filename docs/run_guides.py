@@ -10,6 +10,7 @@ without a title is code; those of a page share their names. A block `text` after
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import io
 import json
@@ -97,8 +98,13 @@ def _python(text: str, page: Path, names: dict[str, Any]) -> dict[str, str]:
     value = eval(compile(ast.Expression(last.value), str(page), "eval"), names) if last else None
     if value is None:
         return {}
-    as_html = getattr(value, "_repr_html_", None)
-    return {"text/plain": repr(value), **({"text/html": as_html()} if as_html else {})}
+    data = {"text/plain": repr(value)}
+    if hasattr(value, "_repr_png_"):
+        picture, _ = value._repr_png_()
+        data["image/png"] = base64.b64encode(picture).decode()
+    elif hasattr(value, "_repr_html_"):
+        data["text/html"] = value._repr_html_()
+    return data
 
 
 def write_outputs(notebook: Path, outcomes: Iterable[Outcome]) -> None:
@@ -108,7 +114,8 @@ def write_outputs(notebook: Path, outcomes: Iterable[Outcome]) -> None:
     for number, (cell, ran) in enumerate(zip(cells, outcomes, strict=True), 1):
         printed = {"output_type": "stream", "name": "stdout", "text": ran.printed.splitlines(keepends=True)}
         data = {kind: text.splitlines(keepends=True) for kind, text in ran.displayed.items()}
-        value = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
+        metadata = {"image/png": {"width": 700}} if "image/png" in data else {}
+        value = {"output_type": "execute_result", "execution_count": number, "metadata": metadata, "data": data}
         cell["execution_count"] = number
         cell["outputs"] = [printed] * bool(ran.printed) + [value] * bool(data)
     notebook.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -138,3 +138,7 @@ def test_a_function_gives_what_its_command_gives(
     assert len(repr(result).splitlines()) <= 8
     assert result.figure().axes
     assert result.rows()
+
+
+def test_finer_classes_without_a_name_are_a_level_of_their_own() -> None:
+    assert str(trivet.diagnose(AFTER, KINDS, fine=NAMES)) == str(trivet.diagnose(AFTER, KINDS, fine={"fine": NAMES}))

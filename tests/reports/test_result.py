@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trivet.io.overwrite_guard import page_start
+from trivet.reports.figure import panels
 from trivet.reports.result import Contents, Paragraph, Result, TextTable
 from trivet.runtime.record import Record
 
@@ -80,6 +81,12 @@ class Tags(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def test_a_notebook_shows_a_figure() -> None:
+    picture, size = panels(1, 1, height=2)[0]._repr_png_()
+    assert picture.startswith(b"\x89PNG")
+    assert size == {"width": 700}
 
 
 def test_html_is_escaped_balanced_and_of_its_leading_rows() -> None:

@@ -172,7 +172,8 @@ def diagnose(
         embeddings, labels, separator, match: as in `trivet.evaluate`.
         reference: `(N, d')` the same items in another embedding, such as that before training; several by name.
         strategy: how training chooses, to find a dead sampler and to name what to change.
-        fine: classes inside the classes, by level. Default: all levels of the labels that are finer.
+        fine: classes inside the classes, as `labels`; without a name their level is "fine". Default: all levels of
+            the labels that are finer.
         level: the level of the labels that is diagnosed. Default: the first.
         distance: "cosine" or "euclidean". Default: cosine, of one dimension euclidean.
         trained_levels: the levels whose classes the embedding was trained on: it is judged over other items of these
@@ -195,12 +196,13 @@ def diagnose(
     from trivet.commands.diagnose.inputs import input_of_vectors, matched_reference
     from trivet.commands.diagnose.result import DiagnosisResult
     from trivet.commands.diagnose.run import diagnose_input
-    from trivet.datasets.arrays import read_arrays
+    from trivet.datasets.arrays import label_columns, read_arrays
 
     cells: dict[str, Any] = {"separator": separator, "match": match}
     vectors = read_arrays(embeddings, labels, ids=ids, texts=texts, name="embeddings", **cells)
     level = _level(level, vectors)
-    finer = {} if fine is None else dict(read_arrays(embeddings, fine, name="embeddings").labels)
+    columns = {} if fine is None else label_columns(fine, "fine")[0]
+    finer = dict(read_arrays(embeddings, columns, name="embeddings").labels) if columns else {}
     vectors = replace(vectors, labels={**vectors.labels, **finer})
     subject = replace(
         input_of_vectors(vectors, level),

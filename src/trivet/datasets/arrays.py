@@ -89,11 +89,15 @@ def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
     return rows
 
 
-def label_columns(labels: Any) -> tuple[dict[str, Any], Tags | None]:
-    """Label level -> its values, and what says which of them belong together if they are `trivet.Tags`."""
+def label_columns(labels: Any, unnamed: str = LEVEL) -> tuple[dict[str, Any], Tags | None]:
+    """Label level -> its values, and what says which of them belong together if they are `trivet.Tags`.
+
+    Args:
+        unnamed: the level of labels without a name.
+    """
     if isinstance(labels, Tags):
         sets = labels.rows(labels.items)[:, : len(labels.names)].tocsr()
-        return {LEVEL: [labels.names[row].tolist() for row in np.split(sets.indices, sets.indptr[1:-1])]}, labels
+        return {unnamed: [labels.names[row].tolist() for row in np.split(sets.indices, sets.indptr[1:-1])]}, labels
     if isinstance(labels, Classes):
         labels = labels.items
     if isinstance(labels, Relation):
@@ -105,7 +109,7 @@ def label_columns(labels: Any) -> tuple[dict[str, Any], Tags | None]:
         names = list(labels) if isinstance(labels, Mapping) else list(labels.columns)
         return {str(name): labels[name] for name in names}, None
     name = getattr(labels, "name", None)
-    return {name if isinstance(name, str) and name else LEVEL: labels}, None
+    return {name if isinstance(name, str) and name else unnamed: labels}, None
 
 
 def cells(values: Any, name: str, count: int, *, level: str | None = None) -> pa.Array:

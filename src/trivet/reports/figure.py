@@ -43,9 +43,18 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(rows: int, columns: int, *, height: float, width: float = WIDTH, **options: Any) -> tuple[Picture, Any]:
+class NotebookPicture(Picture):
+    """Picture that a notebook shows: by itself matplotlib shows those of pyplot alone."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        return encode(self, "png"), {"width": round(100 * self.get_figwidth())}  # pixels, of sharper ones
+
+
+def panels(
+    rows: int, columns: int, *, height: float, width: float = WIDTH, **options: Any
+) -> tuple[NotebookPicture, Any]:
     """An empty picture of `width` x `height` inches and its axes `(rows, columns)`, laid out without overlaps."""
-    picture = Picture(figsize=(width, height), layout="constrained")
+    picture = NotebookPicture(figsize=(width, height), layout="constrained")
     axes: Any = picture.subplots(rows, columns, squeeze=False, **options)
     return picture, axes
 
