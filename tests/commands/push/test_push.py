@@ -244,11 +244,16 @@ def test_secrets_folders_and_code_stay(key: str, value: str, message: str, tmp_p
         check_content("model.json", file)
     file.write_text(json.dumps({"model": {"name": "timm:vit/b", "prefix": "query: ", "text": "a/b ~ c"}}))
     check_content("model.json", file)
+    check_content("README.md", b"# A\n\npython:mine.py:Birds, labelled by class: /5\n~~~\n")
 
 
 def test_a_card_and_weights_are_read_through(hub: Hub, run_command: Call) -> None:
     folder = model_folder(Path("model"))
-    for text, line in ((f"token {WRITE}", "README.md holds a text"), (f"in {Path.home()}/x", "README.md holds ")):
+    for text, line in (
+        (f"token {WRITE}", "README.md holds a text"),
+        ("in /home/me/x", "README.md holds "),
+        ("in C:\\Users\\me", "README.md holds "),
+    ):
         (folder / "README.md").write_text(text)
         code, _, err = run_command("push", folder, NAME)
         assert (code, line in err, WRITE in err) == (2, True, False)

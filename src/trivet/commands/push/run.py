@@ -25,6 +25,7 @@ SECRET = re.compile(
     r"\b(?:hf_\w{16,}|gh[a-z]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|xox[a-z]-[\w-]{10,}|AKIA[0-9A-Z]{16})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|\w+://[^\s:/@]+:[^\s/@]+@"
 )
+HOME = re.compile(r"(?<![\w.])(?:/home/|/root/|/Users/|[A-Z]:\\Users\\)\w")
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 USE = """```sh
 trivet pull {repository} -o FOLDER
@@ -110,7 +111,7 @@ def check_content(name: str, content: Path | bytes) -> None:
     """
     texts: list[str]
     if isinstance(content, bytes):
-        texts = [content.decode()]
+        texts = content.decode().splitlines()
     elif name.endswith(".safetensors"):
         with safe_open(content, framework="pt") as file:
             texts = [*(file.metadata() or {}).values()]
@@ -124,15 +125,14 @@ def check_content(name: str, content: Path | bytes) -> None:
                 f"what is sent must hold no secret: {name} holds a text that looks like a token, a key or a password; "
                 "remove it, and take that secret back if others may have read it."
             )
-        if is_reference(text):
+        if name != CARD and is_reference(text):
             raise ValueError(
                 f"a network must be one that others have: {name} names {text!r}, code of yours; share what trivet "
                 "export --to torch-export writes."
             )
-        path = PurePosixPath(text.partition(":")[2] or text), PureWindowsPath(text)
-        if str(Path.home()) in text or (
-            "\n" not in text and (any(each.is_absolute() for each in path) or text[:1] == "~")
-        ):
+        paths = PurePosixPath(text.partition(":")[2] or text), PureWindowsPath(text)
+        is_path = name != CARD and (text.startswith("~/") or any(path.is_absolute() for path in paths))
+        if HOME.search(text) or is_path:
             raise ValueError(
                 f"what is sent must name no folder of this machine: {name} holds {text[:200]!r}; replace it there."
             )
