@@ -107,7 +107,8 @@ def test_what_an_error_says_to_set_or_to_remove_is_taken(case: int) -> None:
     for change in changes:
         key, equals, value = change.removeprefix("-").partition("=")
         name = key.rpartition(".")[2]
-        is_set = rf"(set|or|leave out) (\S*{name}( = \"?{re.escape(value)}\b| to |\.$| too)|one of them|it too|one)"
+        taken = rf'( = "?{re.escape(value)}(?!\w)| to |\.$| too)'
+        is_set = rf"(set|or|such as) \S*(?<!\w){name}{taken}|set one of them|leave out one\.$"
         removed = rf"(remove|leave) (it|out|\S*{name})|one of the|not both|not offered"
         assert re.search(is_set if equals else removed, message), (message, change)
         settings.parse(nested(remedied(values, change)), source="s")

@@ -71,6 +71,8 @@ def test_it_does_what_the_command_does(made: Callable[[], tuple[Any, Path]], run
             del candidate["seconds"]
     assert got == expected
     assert "on new classes (unseen by kind)" in repr(result)
+    ours, theirs = (read_vectors(Path(run) / "embeddings" / "unseen.parquet") for run in ("mine", "runs/data"))
+    np.testing.assert_array_equal(ours.embeddings, theirs.embeddings)
 
 
 def test_a_result_is_a_network_a_page_and_a_run_of_which_nothing_is_left_without_a_name() -> None:
