@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,19 @@ def test_a_run_is_replaced_only_if_that_is_said() -> None:
     assert Path("mine/items.parquet").read_bytes() == before
     trivet.train(TEXTS, KINDS, out="mine", settings=ROUGH, progress=False, force=True)
     assert 'name = "texts"' in Path("mine/config.toml").read_text()
+
+
+def test_the_next_commands_that_are_printed_work(run_command: Call) -> None:
+    rows = zip(TEXTS, VECTORS.tolist(), KINDS.tolist(), strict=True)
+    Path("both.json").write_text(
+        json.dumps([dict(zip(("text", "embedding", "kind"), row, strict=True)) for row in rows])
+    )
+    options = [f"--set={key}={json.dumps(value)}" for key, value in ROUGH.items()]
+    for path, choice in ((_texts()[1], "--text=text"), (Path("both.json"), "--embedding=embedding")):
+        code, out, err = run_command("train", path, "--labels", "kind", choice, *options)
+        assert code == 0, err
+        following = re.search(r"(trivet index .*), then (trivet search .*)", " ".join(out.split()))
+        assert following is not None
+        for line in following.groups():
+            code, _, err = run_command(*shlex.split(line)[1:])
+            assert code == 0, (line, err)

@@ -385,11 +385,13 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
         better = f"--set data.folds={folds} --set choosing.keep=best"
         return f"{again} {better}, which keeps the start where no step is better."
     index = f"{run}-index"
-    item = next((item for plane in record.maps.values() for item in plane.ids), "ID")
+    item = next((item for plane in record.maps.values() for item in plane.ids), "ID")  # its text, where it has one
+    scatters = [each for split in record.evaluation for each in record.scatter.get(split, {}).values()]
+    name = next((name for scatter in scatters for name in scatter.ids), item)
     search = f"trivet index {typed(run)} -o {typed(index)}, then trivet search {typed(index)}"
     data = record.settings.get("data", {})
-    if data.get("name") != "pairs":
-        search += f" --id {typed(item)}"
+    if data.get("name") not in ("pairs", "texts"):
+        search += f" --id {typed(name)}"
     elif data.get("left_vectors") or data.get("images") in ("left", "both"):  # the query is of the left side
         search += " VECTORS" if data.get("left_vectors") else " IMAGE"
     else:
