@@ -226,6 +226,17 @@ def test_a_name_of_another_library_is_an_error_that_names_ours(name: str) -> Non
     assert any(text in message for text in NONE) or follow(message)
 
 
+def test_every_class_of_pytorch_metric_learning_has_a_row() -> None:
+    theirs()
+    from pytorch_metric_learning import distances, losses, miners, reducers, samplers
+
+    internal = re.compile(r"Base\w*|\w*Mixin|EmbeddingsAlreadyPackagedAsTriplets")
+    classes = {name for module in (distances, losses, miners, reducers, samplers) for name in dir(module)}
+    classes = {name for name in classes if name[0].isupper() and not internal.fullmatch(name)}
+    assert len(classes) > 60
+    assert classes <= foreign_names()
+
+
 def test_options_of_another_library_are_errors_that_name_ours() -> None:
     loss, (embeddings, labels) = trivet.TripletLoss(), (ROWS, BATCH["labels"])
     for call, message in (
