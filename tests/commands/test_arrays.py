@@ -142,3 +142,76 @@ def test_a_function_gives_what_its_command_gives(
 
 def test_finer_classes_without_a_name_are_a_level_of_their_own() -> None:
     assert str(trivet.diagnose(AFTER, KINDS, fine=NAMES)) == str(trivet.diagnose(AFTER, KINDS, fine={"fine": NAMES}))
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    r"folds must be at most the number of classes: got 9 for 6 at level label": lambda: trivet.evaluate(
+        BEFORE, NAMES, folds=9
+    ),
+    r"sample draws queries from one set: leave it out with query and gallery": lambda: trivet.evaluate(
+        BEFORE, NAMES, gallery=AFTER, gallery_labels=NAMES, sample=3
+    ),
+    r"gallery and gallery_labels go together: got one of them; give both": lambda: trivet.evaluate(
+        BEFORE, NAMES, gallery=AFTER
+    ),
+    r"queries and gallery must have the same label levels: got \['label'\] and \['tree'": lambda: trivet.evaluate(
+        BEFORE, NAMES, gallery=AFTER, gallery_labels=LABELS
+    ),
+    r"evaluation needs a label for each row: embeddings has no label column; name one with labels": lambda: (
+        trivet.evaluate(BEFORE, {})
+    ),
+    r"measures must be among .*: got 'recal@1'; did you mean 'recall@1'": lambda: trivet.evaluate(
+        BEFORE, NAMES, measures="recal@1"
+    ),
+    r"compared embeddings must be two, or more by name: got 1; pass a dict": lambda: trivet.compare([BEFORE], NAMES),
+    r"compared embeddings must be two, or more by name: got 3; pass a dict": lambda: trivet.compare(
+        [BEFORE, AFTER, AFTER], NAMES
+    ),
+    r"labels of 'label' must be one for each embedding: got 120 for 119": lambda: trivet.compare(
+        (BEFORE, AFTER[1:]), NAMES
+    ),
+    r"a reference must embed the same items in the same order: before has 119 rows and embeddings 120": lambda: (
+        trivet.diagnose(AFTER, NAMES, {"before": BEFORE[1:]})
+    ),
+    r"a reference must be another embedding of the same items: the reference holds the very": lambda: trivet.diagnose(
+        AFTER, NAMES, AFTER
+    ),
+    r"level must be one of the labels: there is no 'tee'; did you mean 'tree'": lambda: trivet.audit(
+        BEFORE, LABELS, level="tee"
+    ),
+    r"labels must have a level: got none": lambda: trivet.audit(BEFORE, {}),
+    r"neighbours is for classes, and these are tags: leave it out": lambda: trivet.audit(BEFORE, TAGS, neighbours=3),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named_by_parameters(message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}") as caught:
+        MISTAKES[message]()
+    assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+def test_a_diagnosis_has_its_verdicts_and_the_measures_of_classes() -> None:
+    fine = {"half": 2 * NUMBERS + np.arange(120) % 12 // 6}
+    other = 4 * NUMBERS + np.arange(120) % 24 // 6  # a finer level that is not asked for
+    result = trivet.diagnose(AFTER, {"label": NAMES, "other": other}, BEFORE, fine=fine)
+    expected = trivet.collapse.diagnose(AFTER, NUMBERS, BEFORE, fine=fine, level="label", distance="cosine")
+    assert result.verdicts == expected.verdicts
+    assert (result.good, result.collapsed) == (expected.good, expected.collapsed)
+    assert result.measures.per_class is not None
+    assert expected.measures.per_class is not None
+    np.testing.assert_array_equal(result.measures.per_class.spread, expected.measures.per_class.spread)
+    assert list(result.measures.fine) == ["half"]
+
+
+def test_frames_hold_the_numbers_of_the_record(tmp_path: Path) -> None:
+    rows = compared(tmp_path)[0].rows()
+    (first, second) = [row for row in rows if (row["level"], row["measure"]) == ("tree", "recall@1")]
+    assert second["difference"] == pytest.approx(second["value"] - first["value"])
+    assert first["low_classes"] <= first["value"] <= first["high_classes"]
+    suspects = audited(tmp_path)[0].rows()
+    assert len(suspects) == 120
+    assert all(row["id"] == f"i{row['row']}" and row["text"] == f"item {row['row']}" for row in suspects)
+    (recall,) = [row for row in diagnosed(tmp_path)[0].rows() if row["measure"] == "recall@1"]
+    assert recall["embeddings"] == trivet.diagnose(AFTER, KINDS).measures.recall

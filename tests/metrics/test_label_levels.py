@@ -47,6 +47,11 @@ def test_too_few_items_for_nmi_plus_is_said() -> None:
     assert "nmi+_missing" not in enough
 
 
+def test_a_result_prints_its_measures_and_no_arrays() -> None:
+    result = evaluate(np.eye(4), {"class": np.array([0, 0, 1, 1])}, measures=["recall@1", "map@r"])["class"]
+    assert repr(result) == "LevelResult(4 items, 2 classes: recall@1 0.3333, map@r 0.3333)"
+
+
 def test_only_what_is_asked_for_is_measured() -> None:
     labels = {"class": np.repeat([0, 1, 2, 3], 3)}
     points = np.random.default_rng(0).normal(size=(12, 3))

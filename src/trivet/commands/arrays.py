@@ -212,7 +212,9 @@ def diagnose(
         trained_items=trained_items,
     )
     subject = replace(subject, distance=distance or subject.distance)
-    references = {} if reference is None else reference if isinstance(reference, Mapping) else {"reference": reference}
+    references = (
+        {} if reference is None else reference if isinstance(reference, Mapping) else {"the reference": reference}
+    )
     known, notes = {}, subject.notes
     for name, rows in references.items():
         known[name], how = matched_reference(read_arrays(rows, {}, name=name), subject, vectors)
