@@ -62,6 +62,11 @@ def test_an_answer_is_shown_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, lines)) <= 300
 
 
+def test_a_table_without_room_for_a_row_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Small, "contents", lambda _: [*[Paragraph("line")] * 6, TABLE, Paragraph("last")])
+    assert repr(Small()).splitlines() == [*["line"] * 6, "last"]
+
+
 def test_str_prints_all() -> None:
     assert str(Small()).splitlines()[-1] == "  m29        9.7"
     assert len(str(Small()).splitlines()) == 34

@@ -62,6 +62,8 @@ class TextTable:
         """
         order = [*self.leads, *(number for number in range(len(self.rows)) if number not in self.leads)]
         room = None if most is None else most - 1 - (self.title is not None)
+        if room is not None and room < min(1, len(order)):  # heads alone say nothing
+            return
         chosen = sorted(order[:room]) if room is not None and room < len(order) else range(len(order))
         rows = [[*self.words, *self.numbers], *(self.rows[number] for number in chosen)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
