@@ -17,6 +17,7 @@ LARGEST = 1000  # items of a class; of more, so many are drawn at random
 ITEMS = 20  # for each principal axis inside the classes
 FALSE = 0.01  # share of the classes that lost their inside that may be there by chance
 LIKELIER = 10.0  # log of the likelihood ratio from which some classes have lost their inside: healthy heads reach 6
+SHARE = 0.1  # of the classes, at least: in fewer, single items may have been moved
 ROUNDS = 200  # of expectation and maximisation
 NARROWEST = 0.03  # standard deviation of the retention of intact classes: they may all have exactly 1
 
@@ -100,8 +101,9 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
     """The numbers of the classes that retain no more of the neighbourhoods inside them than by chance.
 
     All, where their mean is below a number. Else those below it whose retention is less than half of the median of all
-    beyond doubt, by Student's t over their items and a false discovery rate of 1 %, as where classes are large; and
-    those that are more likely than not of the lost ones in a mixture, as where there are many, see `mixture_of_lost`.
+    beyond doubt, by Student's t over their items and a false discovery rate of 1 %, as where classes are large. And a
+    tenth of the classes or more, below half of the median, that are more likely than not of the lost ones in a mixture,
+    as where many are small, see `mixture_of_lost`.
 
     Source:
         Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
@@ -115,7 +117,10 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
     chances = stats.t.cdf((values - np.median(values) / 2) / errors, retention.items[known] - 1)
     singly = (values < below) & (stats.false_discovery_control(chances) <= FALSE)
     probabilities, gain = mixture_of_lost(values, retention.items[known])
-    lost: Integers = known[singly | ((probabilities > 0.5) & (gain > LIKELIER))]
+    together = (probabilities > 0.5) & (values < np.median(values) / 2)
+    if gain < LIKELIER or together.mean() < SHARE:
+        together[:] = False
+    lost: Integers = known[singly | together]
     return lost
 
 
