@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import trivet
 from trivet.datasets.arrays import read_arrays
@@ -65,6 +66,8 @@ EMBEDDINGS: dict[str, Callable[[], object]] = {
     "float64": lambda: ROWS.astype(np.float64),
     "not contiguous": lambda: np.asfortranarray(ROWS),
     "torch": lambda: torch.tensor(ROWS, requires_grad=True),
+    "sparse": lambda: sparse.csr_array(ROWS),
+    "masked nowhere": lambda: np.ma.masked_array(ROWS),
     "lists": ROWS.tolist,
     "list of arrays": lambda: list(ROWS),
     "list of tensors": lambda: list(torch.tensor(ROWS)),
@@ -190,6 +193,12 @@ MISTAKES: dict[str, Callable[[], object]] = {
     ),
     r"the embeddings of the arrays must be columns of numbers: got others in 'name'; pass embeddings\.drop": lambda: (
         read_arrays(Frame({**by_dimension(ROWS), "name": NAMES}), NAMES)
+    ),
+    r"the embeddings of the arrays must be finite: row 4 holds NaN": lambda: read_arrays(
+        np.ma.masked_array(ROWS, mask=np.arange(18).reshape(6, 3) == 13), NAMES
+    ),
+    r"the embeddings of the arrays must be columns.*got others in 'v', 'name'; pass embeddings\['v'\]": lambda: (
+        read_arrays(Frame({"v": ROWS.tolist(), "name": NAMES}), NAMES)
     ),
     r"every row of the arrays must have a class name of level 'label': 1 of 6 have none, row 0": lambda: read_arrays(
         ROWS, [None, *NAMES[1:]]

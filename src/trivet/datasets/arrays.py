@@ -36,8 +36,8 @@ def read_arrays(
     """Read embeddings with the labels of their rows, as `read_vectors` reads those of a file.
 
     Args:
-        embeddings: `(N, d)` floating point: an array, a tensor, a list of rows, a series of lists, or a data frame
-            whose columns are the dimensions.
+        embeddings: `(N, d)` floating point: an array, a tensor, a sparse matrix, a list of rows, a series of lists, or
+            a data frame whose columns are the dimensions.
         labels: N classes, integers or texts, in any one-dimensional form; several levels as a dict or a data frame of
             columns, an empty dict for none. Where one is a list, all are lists of tags; `trivet.Tags` are such lists.
         ids: N different names of the rows.
@@ -70,6 +70,10 @@ def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
         values = _frame_matrix(values, name)
     elif isinstance(values, Tensor):
         values = _numpy(values)
+    elif hasattr(values, "toarray"):  # of scipy
+        values = values.toarray()
+    elif isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "f":
+        values = values.filled(np.nan)
     if not (isinstance(values, Iterable) or hasattr(values, "__array__")) or isinstance(values, str | bytes):
         raise ValueError(f"the embeddings of {name} must be an array (N, d): got {values!r}; pass rows of numbers.")
     rows = np.asarray(values) if hasattr(values, "__array__") else _joined(list(values), name)
@@ -169,10 +173,12 @@ def _frame_matrix(frame: Any, name: str) -> npt.NDArray[Any]:
         return _joined(columns[0].tolist(), name)
     wrong = [column for column, values in zip(names, columns, strict=True) if values.dtype.kind not in "biuf"]
     if wrong:
+        first = {column: next(iter(values.tolist()), None) for column, values in zip(names, columns, strict=True)}
+        lists = [column for column in wrong if isinstance(first[column], list | tuple | np.ndarray)]
         drop = f"embeddings.drop(columns={wrong!r})" if hasattr(frame, "iloc") else f"embeddings.drop({wrong!r})"
         raise ValueError(
             f"the embeddings of {name} must be columns of numbers: got others in {listed(list(map(repr, wrong)))}; "
-            f"pass {drop}, or the one column that holds lists."
+            f"pass {f'embeddings[{lists[0]!r}]' if lists else drop}."
         )
     return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
 
