@@ -17,6 +17,7 @@ from trivet.collapse.monitor_buffer import MonitorBatch, MonitorBuffer
 from trivet.collapse.probe import Probe, ProbeTracker
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.weight_motion import FirstWeights, WeightMotion
+from trivet.distances.device import precise
 from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Labels
 from trivet.mining.relations import Classes, Relation, TwoSided
@@ -177,6 +178,11 @@ class CollapseMonitor:
         before = len(judge.events)
         checked = False
         try:
+            embeddings, fine = (None if part is None else precise(part) for part in (embeddings, fine))
+            if isinstance(labels, Tensor):
+                labels = precise(labels)
+            elif labels is not None and embeddings is not None and labels.items.device != embeddings.device:
+                labels = labels.to(embeddings.device)
             if (embeddings is None and probe is not None) or not self._usable(embeddings, labels, fine, step):
                 judge.probing.count(items)
                 if probe is not None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from trivet.distances.device import precise
+
 NOTHING = 0.01  # scale of what a matrix makes of random inputs over theirs, below which it began as good as 0
 SAMPLED = 1000  # entries of a layer that are kept
 
@@ -62,7 +64,8 @@ def displacement(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     for before, after in pairs:
         if before.ndim < 2 or before.shape != after.shape or not before.numel():
             continue
-        squares = _squares(before.detach().double(), after.detach().double(), before[0].numel())
+        first, last = (precise(values.detach()).double() for values in (before, after))
+        squares = _squares(first, last, before[0].numel())
         if squares is not None:
             began, moved = began + squares[0], moved + squares[1]
     return math.sqrt(moved / began) if began else 0.0
@@ -89,4 +92,4 @@ def _sample(value: Tensor) -> Tensor:
     if len(entries) > SAMPLED:
         chosen = torch.randint(len(entries), (SAMPLED,), generator=torch.Generator().manual_seed(0))
         entries = entries[chosen.to(entries.device)]
-    return entries.double().cpu().clone()
+    return entries.cpu().double().clone()

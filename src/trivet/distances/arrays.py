@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trivet.distances.device import precise
 from trivet.distances.pairwise import check_dense, check_embeddings
 from trivet.runtime.arrays import Array, how_to_align, how_to_float, how_to_number
 
 
 def as_rows(embeddings: Array) -> Tensor:
-    """Embeddings as a detached float64 tensor `(N, d)`, on their device.
+    """Embeddings as a detached float64 tensor `(N, d)`, on their device, or on the CPU if that has no float64.
 
     Raises:
         ValueError: if they are not a finite floating-point `(N, d)` array.
@@ -21,7 +22,7 @@ def as_rows(embeddings: Array) -> Tensor:
             raise ValueError(f"embeddings must be floating point: got {embeddings.dtype}; {how_to_float(embeddings)}.")
         embeddings = torch.from_numpy(embeddings.astype(np.float64, order="C"))
     check_embeddings(embeddings)
-    return embeddings.detach().to(torch.float64)
+    return precise(embeddings.detach()).to(torch.float64)
 
 
 def as_classes(labels: Array, *, count: int, name: str = "labels") -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 UNKNOWN_MEMORY = 2**33  # bytes, taken for the memory of a device that does not tell it
 SHARE = 2**-10  # numbers that are worked on at once, for each byte of a device: a hundred copies leave room for more
@@ -61,6 +62,33 @@ def product_rounding(device: torch.device) -> float:
         backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
         return {"none": 0.0, "ieee": 0.0, "tf32": 2**-9}.get(backend.matmul.fp32_precision, 2**-6)
     return {"highest": 0.0, "high": 2**-9, "medium": 2**-6}[torch.get_float32_matmul_precision()]
+
+
+def precise(values: Tensor) -> Tensor:
+    """The values on a device that computes in float64: their own, or the CPU, with the way back for a gradient.
+
+    Ties, random choices and sums need float64, which MPS lacks. There, all that is computed of embeddings is computed
+    on the CPU, exactly as of embeddings that lie there. A batch of embeddings is small beside the network they are of.
+    """
+    return values if _has_float64(values.device.type) else values.cpu()
+
+
+@cache
+def _has_float64(device: str) -> bool:
+    if device in ("cpu", "cuda", "meta"):
+        return True
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+class PreciseModule(nn.Module):
+    """A module that stays on the CPU where the device to which it is brought has no float64, as `precise` says."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return super()._apply(lambda values: precise(fn(values)), recurse)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def without_autocast(device: str) -> AbstractContextManager[Any]:

@@ -123,7 +123,7 @@ class MarginLoss(EmbeddingLoss):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MarginLoss:
         """Convert, such as `.double()`; a beta that has not changed becomes the one given, not its float32 rounding."""
         unchanged = not self.beta.is_meta and bool((self.beta == self._start).all())
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # of torch, without types
+        super()._apply(fn, recurse)
         if unchanged and not self.beta.is_meta:
             with torch.no_grad():
                 self.beta.fill_(self._start)

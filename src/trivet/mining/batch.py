@@ -153,8 +153,9 @@ def check_batch(
 ) -> Batch:
     """Check a batch and bring it to the dtypes the selectors work in.
 
-    Half precision becomes float32. Without `references`, or with the embeddings themselves as references, the batch is
-    compared with itself, and without `ids` an item is the same as another only if it is the same row.
+    Half precision becomes float32, and what lies on a device without float64 comes to the CPU. Without `references`, or
+    with the embeddings themselves as references, the batch is compared with itself, and without `ids` an item is the
+    same as another only if it is the same row.
 
     Args:
         with_batch: whether the batch itself stands before the references.
@@ -254,6 +255,7 @@ def _check_both(**arguments: Labels | None) -> None:
 
 
 def _rows(embeddings: Tensor, name: str, pairs: int) -> tuple[Tensor, RowNorms]:
+    embeddings = device.precise(embeddings) if isinstance(embeddings, Tensor) else embeddings
     norms = check_embeddings(embeddings, name=name, pairs=pairs)
     return embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float(), norms
 
@@ -286,6 +288,7 @@ def _integers(values: Tensor | None, name: str, length: int) -> Tensor:
             f"{name} must hold one number per embedding: got shape {tuple(values.shape)} for {length} embeddings; "
             f"{how_to_align(values, name, length)}."
         )
+    values = device.precise(values)
     return values if values.dtype == torch.int64 else values.to(torch.int64)
 
 

@@ -102,7 +102,7 @@ def mine(
     )
     rng = CounterRng(new_key(generator).to(batch.labels.device)) if strategy.random or disjoint == "random" else None
     if disjoint:
-        return MinedTriplets(*disjoint_triplets(strategy, batch, rng, order=disjoint))
+        return MinedTriplets(*_joined([disjoint_triplets(strategy, batch, rng, order=disjoint)], 3, embeddings.device))
     tuples = []
     for start, block, chosen, against in _selections(strategy, batch, rng):
         if isinstance(against, SelectedItems):
@@ -112,7 +112,7 @@ def mine(
             triples = chosen.chosen[:, :, None] & against.of_positives(block.to_negatives)  # (B, S, M)
             row, slot, negative = triples.nonzero(as_tuple=True)
         tuples.append((row + start, chosen.index[row, slot], negative))
-    return MinedTriplets(*_joined(tuples, 3, batch))
+    return MinedTriplets(*_joined(tuples, 3, embeddings.device))
 
 
 @explain_arguments
@@ -167,7 +167,7 @@ negative=tensor([2, 2, 0, 1]))
         else:
             row, negative = against.chosen(block.to_negatives).nonzero(as_tuple=True)
             far.append((row + start, negative))
-    return MinedPairs(*_joined(near, 2, batch), *_joined(far, 2, batch))
+    return MinedPairs(*_joined(near, 2, embeddings.device), *_joined(far, 2, embeddings.device))
 
 
 def _strategy(
@@ -198,7 +198,7 @@ def _selections(
         yield span[0], block, selection.positives, selection.negatives
 
 
-def _joined(chunks: Sequence[tuple[Tensor, ...]], columns: int, batch: Batch) -> list[Tensor]:
+def _joined(chunks: Sequence[tuple[Tensor, ...]], columns: int, device: torch.device) -> list[Tensor]:
     if not chunks:
-        return [torch.zeros(0, dtype=torch.int64, device=batch.labels.device)] * columns
-    return [torch.cat(column) for column in zip(*chunks, strict=True)]
+        return [torch.zeros(0, dtype=torch.int64, device=device)] * columns
+    return [torch.cat(column).to(device) for column in zip(*chunks, strict=True)]

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from trivet.distances import check_embeddings
+from trivet.distances.device import PreciseModule, precise
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.batch import Batch, Labels, check_batch
 from trivet.mining.gather import Gathered, LocalBatch
@@ -25,7 +26,7 @@ class References(NamedTuple):
     reference_ids: Tensor
 
 
-class CrossBatchMemory(nn.Module):
+class CrossBatchMemory(PreciseModule):
     """The last `size` embeddings of training, first in, first out, so that a small batch meets many others.
 
     Calling it is one training step: the loss of the batch against itself and the memory, and then the batch is
@@ -133,9 +134,9 @@ class CrossBatchMemory(nn.Module):
         count = len(self)
         relation = self._check(embeddings, labels, ids).relation
         return References(
-            torch.cat([embeddings, self.stored_embeddings[:count]]),
+            torch.cat([precise(embeddings), self.stored_embeddings[:count]]),
             relation.with_items(torch.cat([relation.items, self.stored_labels[:count]])),
-            torch.cat([ids.to(torch.int64), self.stored_ids[:count]]),
+            torch.cat([precise(ids).to(torch.int64), self.stored_ids[:count]]),
         )
 
     def forward(
@@ -208,7 +209,7 @@ class CrossBatchMemory(nn.Module):
             )
         home = self.stored_embeddings.device
         for name, values in [("embeddings", embeddings), ("labels", batch.labels), ("ids", ids)]:
-            if values.device != home:
+            if precise(values).device != home:
                 move = f"memory.to('{values.device}')" if name == "embeddings" else f"{name}.to('{home}')"
                 raise ValueError(
                     f"{name} must lie on the memory's device: got {values.device} and {home}; move with {move}."

@@ -276,7 +276,7 @@ class Learner:
         for module in (self.model, self.loss, self.average):
             if module is not None:
                 module.to(device)
-        move_optimizer(self.optimizer, device)
+        move_optimizer(self.optimizer)
 
     def spread(self) -> None:
         """Let the gradients of all processes be added up from now on, and begin with the weights of the main one."""

@@ -102,9 +102,9 @@ def make_optimizer(
     return optimizer
 
 
-def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Bring what an optimiser remembers to the device of its parameters; its counts of steps stay on the CPU."""
-    for state in optimizer.state.values():
+def move_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Bring what an optimiser remembers to the devices of its parameters; its counts of steps stay on the CPU."""
+    for parameter, state in optimizer.state.items():
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and name != "step":
-                state[name] = value.to(device)
+                state[name] = value.to(parameter.device)

@@ -34,6 +34,7 @@ from trivet.training.checkpoint import TrainState
 from trivet.training.checkpoint_selection import RECALL
 from trivet.training.components import Components
 from trivet.training.loggers import Loggers
+from trivet.training.precision import device_of
 from trivet.training.run_folder import METRICS, Metrics, RunFolder
 
 Show = Callable[[str, int, int, str], None]
@@ -239,7 +240,7 @@ def environment() -> dict[str, str | int | None]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else device_of("auto").type,
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

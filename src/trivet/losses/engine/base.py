@@ -31,8 +31,11 @@ from trivet.runtime.arguments import check_at_least, check_name, check_options, 
 MAX_PAIRS = 2**40  # squared distances whose sum must be finite
 
 
-class EmbeddingLoss(LossDefinition, nn.Module):
+class EmbeddingLoss(LossDefinition, device.PreciseModule):
     """A loss that is a formula on row blocks: see `LossDefinition` for its options and what a subclass declares.
+
+    On a device without float64, such as MPS, it stays on the CPU, where it computes exactly what it does for embeddings
+    of the CPU; embeddings come there and their gradient goes back.
 
     Attributes:
         last: what the last call did; None before the first.
@@ -191,9 +194,9 @@ class EmbeddingLoss(LossDefinition, nn.Module):
             values: Tensor = getattr(self, self.parameter)
             value = value + parameter_penalty(values, batch, self.parameters_per, self.parameter_weight)
         if self.norm_weight:
-            others = None if references is None or with_batch or gather else references.to(value.dtype)
-            value = value + norm_penalty(embeddings.to(value.dtype), others, batch, self.norm_weight, gather)
-        return value
+            others = None if references is None or with_batch or gather else references.to(value)
+            value = value + norm_penalty(embeddings.to(value), others, batch, self.norm_weight, gather)
+        return value.to(embeddings.device)
 
     def _check_parameters(self, batch: Batch) -> None:
         """Raise ValueError unless the label, or id, of every anchor has its parameters."""

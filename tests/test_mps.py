@@ -1,0 +1,49 @@
+"""MPS, which has no float64, as `pretended_mps.py` pretends it: what is computed there is what the CPU computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from tests import small_sweep
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def on_mps(folder: Path, *arguments: str) -> str:
+    """Standard output of `pretended_mps_worker`, or of a command there."""
+    command = [sys.executable, "-m", "tests.pretended_mps_worker", *arguments]
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "TRIVET_CACHE": str(folder / "cache")}
+    run = subprocess.run(
+        command, cwd=folder, env=os.environ | path, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_losses_mining_memory_and_monitor_are_those_of_the_cpu(tmp_path: Path) -> None:
+    assert json.loads(on_mps(tmp_path)) == {}
+
+
+def test_a_run_trains_there_without_being_told(tmp_path: Path) -> None:
+    import tomli_w
+
+    settings = small_sweep.settings(tmp_path)
+    del settings["sweep"]
+    settings["loss"] = {"name": "margin"}
+    settings["training"].update(accelerator="auto", ema=0.9)
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(settings))
+    on_mps(tmp_path, "train", "run.toml", "-o", "run")
+    on_mps(tmp_path, "train", "run.toml", "-o", "cpu", "--set", "training.accelerator=cpu")
+    here, cpu = (
+        np.stack(pq.read_table(tmp_path / name / "embeddings" / "unseen.parquet")["embedding"].to_numpy())
+        for name in ("run", "cpu")
+    )
+    np.testing.assert_allclose(here, cpu, rtol=1e-4, atol=1e-6)
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["environment"]["device"] == "pretended"
+    on_mps(tmp_path, "train", "--resume", "run", "--set", "training.steps=30")
