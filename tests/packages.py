@@ -1,12 +1,16 @@
 """The sdist and the wheel, built and tried in clean virtual environments, with the lowest and the newest dependencies.
 
-    python tests/packages.py                          # 3.11, 3.12 and 3.13, as far as uv finds them
+    python tests/packages.py                          # 3.11 to 3.14, as far as uv finds them
+    python tests/packages.py --wheels                 # nothing is installed: which systems have wheels of all that is
     python tests/packages.py --pythons 3.13 --tests   # and the whole suite, from the sdist
 
 Needs uv (on PyPI) and, for the types, pyright, which needs node. Each environment gets the wheel alone and runs the
 example of the README; then the wheel with its extras, and `trivet demo`, `init`, `train`, `export` as a user would run
 them; then mypy and pyright read a program of a user. Lowest: of every dependency that pyproject.toml names, the lowest
 version with a wheel for this Python that the others allow. Every result is written as soon as it is known.
+
+--wheels asks the index whether each system and each Python has a wheel of everything that Trivet with its extras
+requires, at its lowest and its newest, and writes `studies/results/packages.md`.
 """
 
 from __future__ import annotations
@@ -28,6 +32,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "build" / "packages.json"
 EXTRAS = ("train", "use", "export", "sweep")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+SYSTEMS = {
+    "Linux, x86-64": "x86_64-unknown-linux-gnu",
+    "Linux, ARM": "aarch64-unknown-linux-gnu",
+    "macOS 14, ARM": "aarch64-apple-darwin",
+    "Windows, x86-64": "x86_64-pc-windows-msvc",
+}
+MAC = {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
+WHEELS = ROOT / "studies" / "results" / "packages.md"
 SHOWN = ("torch", "numpy", "scipy", "torchvision", "lightning", "timm", "scikit-learn", "pyarrow", "pydantic", "onnx")
 
 PHOTOS = """
@@ -113,7 +126,7 @@ class StepError(Exception):
 
 def run(*command: str | Path, folder: Path, bin: Path | None = None) -> str:
     path = f"{bin}{os.pathsep}{os.environ['PATH']}" if bin else os.environ["PATH"]
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "UV_LINK_MODE": "hardlink"}
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "UV_LINK_MODE": "hardlink"} | MAC
     environment.pop("PYTHONPATH", None)
     made = subprocess.run(
         [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -154,6 +167,32 @@ def environment(folder: Path, python: str, resolution: str, wheel: Path, extras:
     run("uv", "pip", "install", "--quiet", *options, wanted, *direct, folder=folder.parent)
     run("uv", "pip", "check", *interpreter, folder=folder.parent)
     return folder / "bin"
+
+
+def resolved(system: str, python: str, resolution: str) -> str:
+    """The number of packages that Trivet with its extras requires there, or why they cannot be had as wheels."""
+    extras = [part for extra in EXTRAS for part in ("--extra", extra)]
+    where = ("--python-platform", system, "--python-version", python, "--only-binary", ":all:")
+    command = ("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", *where, "--resolution", resolution)
+    try:
+        lines = run(*command, *extras, "pyproject.toml", folder=ROOT).splitlines()
+    except StepError as failure:
+        return str(failure)
+    (torch,) = (line.partition("==")[2] for line in lines if line.startswith("torch=="))
+    return f"{len(lines)} wheels, torch {torch}"
+
+
+def wheels() -> str:
+    """A table of systems and Pythons."""
+    rows = [f"| system | {' | '.join(PYTHONS)} |", f"|---|{'---|' * len(PYTHONS)}"]
+    for resolution in ("lowest-direct", "highest"):
+        for name, system in SYSTEMS.items():
+            entries = [resolved(system, python, resolution) for python in PYTHONS]
+            rows.append(f"| {name}, {resolution.partition('-')[0]} | {' | '.join(entries)} |")
+            print(rows[-1], flush=True)
+    about = f"Written by `tests/packages.py --wheels` on {datetime.now(UTC).date().isoformat()}; nothing was installed."
+    text = "\n".join(rows)
+    return f"# Wheels of all that Trivet with its extras {', '.join(EXTRAS)} requires\n\n{about}\n\n{text}\n"
 
 
 def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, tests: bool) -> dict[str, str]:
@@ -225,13 +264,17 @@ def table(results: dict[str, dict[str, str]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--pythons", nargs="+", default=["3.11", "3.12", "3.13"], help="versions or interpreters")
+    parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="versions or interpreters")
+    parser.add_argument("--wheels", action="store_true", help="ask the index alone")
     parser.add_argument("--resolutions", nargs="+", default=["lowest-direct", "highest"])
     parser.add_argument("--tests", action="store_true", help="run the suite of the sdist against the wheel, too")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     if shutil.which("uv") is None:
         parser.error("uv must be on the path: pip install uv")
+    if options.wheels:
+        WHEELS.write_text(wheels())
+        return
     results: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+FLOAT64 = {"cpu": True, "cuda": True, "meta": True, "mps": False}  # others are tried
 UNKNOWN_MEMORY = 2**33  # bytes, taken for the memory of a device that does not tell it
 SHARE = 2**-10  # numbers that are worked on at once, for each byte of a device: a hundred copies leave room for more
 
@@ -70,13 +71,13 @@ def precise(values: Tensor) -> Tensor:
     Ties, random choices and sums need float64, which MPS lacks. There, all that is computed of embeddings is computed
     on the CPU, exactly as of embeddings that lie there. A batch of embeddings is small beside the network they are of.
     """
-    return values if _has_float64(values.device.type) else values.cpu()
+    device = values.device.type
+    known = FLOAT64.get(device)  # a graph of torch.compile has no trial
+    return values if known or (known is None and _has_float64(device)) else values.cpu()
 
 
 @cache
 def _has_float64(device: str) -> bool:
-    if device in ("cpu", "cuda", "meta"):
-        return True
     try:
         torch.empty(0, dtype=torch.float64, device=device)
     except (TypeError, RuntimeError):
