@@ -178,11 +178,6 @@ class CollapseMonitor:
         before = len(judge.events)
         checked = False
         try:
-            embeddings, fine = (None if part is None else precise(part) for part in (embeddings, fine))
-            if isinstance(labels, Tensor):
-                labels = precise(labels)
-            elif labels is not None and embeddings is not None and labels.items.device != embeddings.device:
-                labels = labels.to(embeddings.device)
             if (embeddings is None and probe is not None) or not self._usable(embeddings, labels, fine, step):
                 judge.probing.count(items)
                 if probe is not None:
@@ -190,6 +185,7 @@ class CollapseMonitor:
             else:
                 assert embeddings is not None
                 judge.probing.count(embeddings.shape[0])
+                embeddings, labels, fine = _precise(embeddings, labels, fine)
                 left = self._left()
                 batch = _batch(embeddings, labels, fine) if left < MEASURED else []
                 judge.two_sided = len(batch) > 2 and judge.related
@@ -338,6 +334,18 @@ def _fault(embeddings: object, labels: object, fine: object) -> str | None:
             count = len(embeddings)
             return f"{name} must be a tensor of one class per embedding: got {_shape(values)} for {count} embeddings"
     return None
+
+
+def _precise(
+    embeddings: Tensor, labels: Labels | None, fine: Tensor | None
+) -> tuple[Tensor, Labels | None, Tensor | None]:
+    """A batch that can be used, on a device with float64."""
+    rows = precise(embeddings)
+    if isinstance(labels, Relation):
+        labels = labels if rows is embeddings else labels.to(rows.device)
+    elif labels is not None:
+        labels = precise(labels)
+    return rows, labels, None if fine is None else precise(fine)
 
 
 def _shape(values: object) -> tuple[int, ...] | str:
