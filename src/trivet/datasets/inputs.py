@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,8 +269,8 @@ def _centre(size: tuple[int, ...], images: np.ndarray) -> np.ndarray:
     return images[..., top : top + height, left : left + width]
 
 
-def image_file(path: Path, frame: Frame) -> FileInputs:
-    """One image file as an input; ValueError if it cannot be decoded."""
+def image_file(path: Source, frame: Frame) -> FileInputs:
+    """One image file, or picture, as an input; ValueError if it cannot be decoded."""
     inputs = FileInputs([path], frame, np.arange(1))
     broken = inputs.decode_all(0, None)[1]
     if broken:

@@ -131,7 +131,9 @@ def test_an_image_file_is_embedded_as_the_run_did(index: Path, tmp_path: Path) -
     assert found["neighbours"][0]["id"] == f"digits/{row:04}"
     assert found["neighbours"][0]["distance"] < 0.01 < found["neighbours"][1]["distance"] + 0.01
     with Image.open(tmp_path / "drawn.png") as picture:
-        several = trivet.search(index, [picture, picture], k=2).ids
+        result = trivet.search(index, [picture, picture], k=2)
+        several = result.ids
+        assert result.save(tmp_path / "sheet.html").read_text().count('<img class="thumb pixels" src="data:image') == 6
     assert several == [[item["id"] for item in found["neighbours"]]] * 2
     assert trivet.search(index, [str(tmp_path / "drawn.png")], k=2).ids == several[:1]
     (tmp_path / "broken.png").write_bytes(b"no image")

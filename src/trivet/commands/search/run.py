@@ -61,6 +61,7 @@ class IndexFolder:
         """
         recover(path)
         self.path = path
+        self.pictures: dict[str, Image.Image] = {}  # the queries that are no files, by name
         self.index = Index.load(path)
         if recall is not None:
             self.index = self.index.with_recall(recall)
@@ -136,6 +137,7 @@ class IndexFolder:
         of_images = network_of_query(run, trained_model(run), "images", searched=self.about.side)
         if of_images.tokenize is not None:
             raise ValueError(f"the run {run.path} embeds texts: {names[0]} cannot be looked for; use --text for words.")
+        self.pictures = {name: each for name, each in zip(names, images, strict=True) if isinstance(each, Image.Image)}
         queries = [SearchQuery(name=name, kind="image") for name in names]
         return self._answers(queries, self.searched.search(of_images.network.embed(images), k))
 
@@ -302,7 +304,8 @@ class _Pictures:
 
     def of_query(self, query: SearchQuery) -> Preview | None:
         if query.kind == "image":
-            return image_file(Path(query.name), self._config.frame(self._shape)).show(0)
+            source = self._folder.pictures.get(query.name, Path(query.name))
+            return image_file(source, self._config.frame(self._shape)).show(0)
         if query.row is None:
             return None
         item = self._folder._read_items([query.row])[query.row]
