@@ -88,7 +88,7 @@ class RunFolder:
         One where a ladder has found the settings gets them.
 
         Raises:
-            ValueError: if the folder exists and may not be replaced.
+            ValueError: if the folder exists and may not be replaced, or holds the items.
             OSError: if it cannot be written.
         """
         ladder = self.ladder()
@@ -98,6 +98,12 @@ class RunFolder:
                 self._config = config
                 yield
             return
+        items = (self.path / ITEMS).resolve()
+        if any(isinstance(value, Path) and value.resolve() == items for _, value in config.data):
+            raise ValueError(
+                f"a run must not replace what it is trained on: {items} holds the items; name another folder with "
+                "--output."
+            )
         with filled_folder(
             self.path,
             NAMES,

@@ -147,6 +147,14 @@ def test_a_run_is_replaced_only_if_that_is_said() -> None:
     assert 'name = "texts"' in Path("mine/config.toml").read_text()
 
 
+def test_a_run_does_not_replace_its_own_items(run_command: Call) -> None:
+    trivet.train(VECTORS, KINDS, out="mine", settings=ROUGH, progress=False)
+    code, _, err = run_command("train", "mine/config.toml", "--force", "-o", "mine")
+    assert (code, "a run must not replace what it is trained on" in err) == (2, True)
+    assert Path("mine/items.parquet").is_file()
+    assert run_command("train", "mine/config.toml", "-o", "again")[0] == 0
+
+
 def test_the_next_commands_that_are_printed_work(run_command: Call) -> None:
     rows = zip(TEXTS, VECTORS.tolist(), KINDS.tolist(), strict=True)
     Path("both.json").write_text(

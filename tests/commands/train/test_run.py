@@ -120,6 +120,8 @@ def test_an_existing_run_is_replaced_on_demand_only(copied: Path) -> None:
     assert json.loads((copied / "record.json").read_text())["status"] == "finished"
     train(config(training={"steps": 2}), copied, force=True)
     assert RunFolder.open(copied).config().training.steps == 2
+    train(config(training={"steps": 0}), copied, force=True)
+    assert RunFolder.open(copied).config().training.steps == 0
 
 
 def test_a_folder_that_is_no_run_is_never_replaced(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def _finish(trainer: Trainer, status: Status, *, evaluate: bool) -> RunRecord:
                 trainer.state.learner.measured,
                 trainer.untrained,
             )
+            run.keep()  # also one of no step
             loggers.end(status, _results(complete, settings.evaluation.measures), trainer.state.learner.step)
             return complete
         except KeyboardInterrupt:  # a second one ends at once
