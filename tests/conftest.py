@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.watched import Watched
 
 FEW = 500
-collect_ignore = ["pretended_device_worker.py"]  # a program, which finds its imports beside it
+# Programs: one finds its imports beside it, one makes a system of the process that imports it.
+collect_ignore = ["pretended_device_worker.py", "pretended_windows"]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 settings.register_profile("nightly", max_examples=1000)  # of 100
