@@ -97,25 +97,36 @@ def diagnosis() -> Iterator[str]:
 
 
 def shapes() -> Iterator[str]:
-    rows = [one for one in results(STUDIES / "shape_fates.json")["broad"] if one["seed"] in (20, 21)]
+    everything = results(STUDIES / "shape_fates.json")["broad"]
 
-    def count(outcome: str, fate: str | None = None) -> int:
+    def of(seed: int) -> list[dict[str, Any]]:
+        return [one for one in everything if one["seed"] in (seed, seed + 1)]
+
+    def count(rows: list[dict[str, Any]], outcome: str, fate: str | None = None) -> int:
         return sum(one["outcome"] == outcome and fate in (None, one["fate"]) for one in rows)
 
+    rows = of(26)
     yield f"{len(rows)} shifted, scaled, rounded"
     alone = sum(one["outcome"] == "open" and one["reference_recall"] is None for one in rows)
     yield (
-        f"{count('accused')} accused falsely (4 bits of each coordinate), {count('cleared')} falsely called healthy "
-        f"({count('cleared', 'inside')} lost the inside of a third of their classes), {count('open')} left open "
-        f"({alone} as"
+        f"{count(rows, 'accused')} accused falsely, {count(rows, 'cleared')} falsely called healthy, "
+        f"{count(rows, 'open')} left open ({alone} as"
     )
     inside = sum(one["fate"] == "inside" for one in rows)
     yield (
-        f"{count('right', 'collapsed')} of 24 network collapses, {count('right', 'slight')} of 24 with 1.5 % of the "
-        f"items moved and {count('right', 'inside')} of {inside} that lost"
+        f"{count(rows, 'right', 'collapsed')} of 24 network collapses, {count(rows, 'right', 'slight')} of 24 with "
+        f"1.5 % of the items moved and {count(rows, 'right', 'inside')} of {inside} that lost"
     )
-    rows = [one for one in results(STUDIES / "shape_fates.json")["broad"] if one["seed"] in (16, 17)]
-    yield f"no rule had seen: {count('accused')} accused, {count('cleared')} called healthy, {count('open')} open"
+    accused, cleared, opened = (
+        "{}, {} and {}".format(*(count(of(seed), outcome) for seed in (20, 22, 24)))
+        for outcome in ("accused", "cleared", "open")
+    )
+    yield f"before had accused {accused}, cleared {cleared} and left {opened} open"
+    rows = of(16)
+    yield (
+        f"no rule had seen: {count(rows, 'accused')} accused, {count(rows, 'cleared')} called healthy, "
+        f"{count(rows, 'open')} open"
+    )
 
 
 def relations() -> Iterator[str]:
