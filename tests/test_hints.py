@@ -294,9 +294,15 @@ def name_of(function: ast.expr) -> str:
 TRAINER, TAG_TESTS = "tests/integrations/test_loss_in_trainer.py", "tests/mining/test_relations.py"
 JOINED = "tests/io/test_vector_sets.py::test_labels_of_another_set_are_none_of_this_one"
 SAVED = "tests/test_hints.py::test_objects_are_saved_again_as_the_error_says"
+ARRAYS = "tests/datasets/test_arrays.py"
 CALLED = "how a loss is called, not what to do"
 ELSEWHERE = {  # where a message holds code -> the test that does what it says, or why none can
     "config/plugins.py:_check_trusted": "tests/test_plugins.py::test_code_of_others_runs_only_if_it_is_trusted",
+    "datasets/arrays.py:label_columns": f"{ARRAYS}::test_numbers_that_name_classes_are_converted_as_the_error_says",
+    "datasets/frames.py:check_dimensions": (
+        f"{ARRAYS}::test_a_column_that_is_no_dimension_is_named_and_the_code_drops_it"
+    ),
+    "datasets/frames.py:check_order": f"{ARRAYS}::test_another_order_of_the_index_is_an_error_and_the_code_aligns",
     "datasets/custom.py:entry": "tests/datasets/test_custom.py::test_in_python",
     "datasets/mat.py:__init__": "Matlab is not there to run it",
     "integrations/any_training.py:_labels_of": (

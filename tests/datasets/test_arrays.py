@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from scipy import sparse
 
 import trivet
 from trivet.datasets.arrays import read_arrays
+from trivet.datasets.item_table import item_table
 from trivet.io.read_embeddings import read_vectors
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
@@ -34,6 +36,12 @@ class Column:
             return rows
         return np.asarray(self.values, dtype)
 
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
     def tolist(self) -> list[Any]:
         return self.values
 
@@ -47,6 +55,32 @@ class Frame:
 
     def __getitem__(self, name: str) -> Column:
         return Column(self._values[name], name)
+
+    def drop(self, names: list[str]) -> Frame:
+        return Frame({name: values for name, values in self._values.items() if name not in names})
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array(list(self._values.values())).T
+
+
+class Indexed(Column):
+    """What a series of pandas has."""
+
+    def __init__(self, values: list[Any], index: list[Any]) -> None:
+        super().__init__(values)
+        self.index = index
+
+    @property
+    def loc(self) -> Indexed:
+        return self
+
+    iloc = loc
+
+    def __getitem__(self, order: list[Any]) -> Indexed:
+        return Indexed([self.values[self.index.index(entry)] for entry in order], order)
+
+    def set_axis(self, index: list[Any]) -> Indexed:
+        return Indexed(self.values, index)
 
 
 def pandas(make: Callable[[Any], object]) -> Callable[[], object]:
@@ -171,6 +205,134 @@ def broken(value: float) -> np.ndarray:
     rows = ROWS.copy()
     rows[2, 1] = value
     return rows
+
+
+def left_in(name: str, values: list[Any]) -> Frame:
+    """Embeddings in a frame with another column."""
+    return Frame({**by_dimension(ROWS), name: values})
+
+
+CODES = [1, 0, 1, 0, 1, 2]
+LEFT_IN: dict[str, tuple[Callable[[], Frame], object]] = {
+    "'y', the labels of 'label'": (lambda: left_in("y", CODES), NAMES),
+    "'share', the labels of 'label'": (lambda: left_in("share", [0.2 + each / 7 for each in CODES]), NAMES),
+    "'intent', the labels of 'intent'": (
+        lambda: left_in("intent", [1, 1, 1, 1, 1, 2]),
+        {"intent": NAMES, "other": TAGS},
+    ),
+    "'e0', the labels of 'e0'": (lambda: Frame(by_dimension(ROWS)), {"e0": TAGS}),
+    "'kind', the labels of 'coarse'": (
+        lambda: left_in("kind", [0, 0, 0, 1, 1, 1]),
+        {"a": NAMES, "coarse": [*"xxxyyy"]},
+    ),
+    "'id', the numbers of the rows": (lambda: left_in("id", [*range(6)]), NAMES),
+    "'row', the numbers of the rows": (lambda: left_in("row", [3, 1, 2, 6, 5, 4]), NAMES),
+}
+
+
+@pytest.mark.parametrize("found", LEFT_IN)
+@pytest.mark.parametrize("read", [read_arrays, item_table])
+def test_a_column_that_is_no_dimension_is_named_and_the_code_drops_it(found: str, read: Callable[..., Any]) -> None:
+    frame, labels = LEFT_IN[found][0](), LEFT_IN[found][1]
+    variable = "items" if read is item_table else "embeddings"
+    with pytest.raises(ValueError, match=f"^the columns of {variable} must be dimensions: got {found}; pass") as caught:
+        read(frame, labels)
+    known = {variable: frame}
+    matrix, dropped = [eval(code, known) for code in re.findall(rf"{variable}\.\w+\(.*?\)", str(caught.value))]
+    np.testing.assert_array_equal(read_arrays(matrix, labels).embeddings, frame.to_numpy())
+    read(dropped, labels)
+    assert dropped.shape == (6, frame.shape[1] - 1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "labels"),
+    [
+        (Frame({"e0": CODES, "e1": [0.5 * each for each in CODES]}), NAMES),  # all items of a class are at one point
+        (left_in("constant", [1.0] * 6), NAMES),
+        (left_in("constant", [1.0] * 6), ["a"] * 6),
+        (left_in("other", [1, 0, 1, 0, 1, 1]), NAMES),
+        (left_in("finer", [1, 0, 1, 0, 3, 2]), NAMES),
+        (left_in("0", [7.0, 9.0, 8.0, 1.0, 2.0, 3.0]), {"0": NAMES}),  # columns without names
+        (left_in("different", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), [*"abcdef"]),
+        (left_in("even", [0, 2, 4, 6, 8, 10]), NAMES),
+        (Frame({"e0": [0, 1], "e1": [0.5, 0.7]}), ["a", "a"]),
+    ],
+)
+def test_columns_that_tell_less_than_the_labels_are_dimensions(frame: Frame, labels: object) -> None:
+    np.testing.assert_array_equal(read_arrays(frame, labels).embeddings, frame.to_numpy())
+
+
+def test_the_index_of_a_frame_is_no_dimension() -> None:
+    frame = left_in("item", [40, 10, 70, 20, 30, 90])
+    read_arrays(frame, NAMES)
+    frame.index = frame.iloc = np.array([40, 10, 70, 20, 30, 90])  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="got 'item', the numbers of the rows"):
+        read_arrays(frame, NAMES)
+
+
+ORDER = [4, 2, 0, 1, 5, 3]
+
+
+@pytest.mark.parametrize("read", [read_arrays, item_table])
+@pytest.mark.parametrize(
+    ("variable", "others"),
+    [
+        ("labels", lambda values: {"labels": values}),
+        ("labels['kind']", lambda values: {"labels": {"kind": values}}),
+        ("ids", lambda values: {"labels": NAMES, "ids": values}),
+    ],
+)
+def test_another_order_of_the_index_is_an_error_and_the_code_aligns(
+    read: Callable[..., Any], variable: str, others: Callable[[Any], dict[str, Any]]
+) -> None:
+    first = "items" if read is item_table else "embeddings"
+    rows, known = Indexed(ROWS[ORDER].tolist(), ORDER), others(Indexed([*"uvwxyz"], [*range(6)]))
+    with pytest.raises(ValueError, match=f"^{re.escape(variable)} must be in the order of {first}: got an ") as caught:
+        read(rows, **known)
+    assert "such as 0 in place of 4 at row 0" in str(caught.value)
+    aligned, positional = re.findall(r"\S+\.loc\[.*?\.index\]|\S+\.set_axis\(.*?\)", str(caught.value))
+    expected = {aligned: ["uvwxyz"[row] for row in ORDER], positional: [*"uvwxyz"]}
+    for code, values in expected.items():
+        made = eval(code, {first: rows, **known})
+        assert made.tolist() == values
+        read(rows, **others(made))
+
+
+def test_other_orders_are_not_compared() -> None:
+    rows = Indexed(ROWS.tolist(), ORDER)
+    read_arrays(rows, Indexed(NAMES, ORDER))
+    read_arrays(rows, Indexed(NAMES, [*range(6, 12)]))
+    read_arrays(ROWS, Indexed(NAMES, ORDER))
+    with pytest.raises(ValueError, match=r"at row 0; if the rows do .*, labels\.set_axis\(embeddings\.index\)\.$"):
+        read_arrays(Indexed(ROWS.tolist(), [0, 0, 1, 1, 2, 2]), Indexed(NAMES, [1, 1, 0, 0, 2, 2]))
+
+
+FRACTIONS: dict[str, Any] = {
+    "frame": Frame(by_dimension(ROWS)),
+    "array": ROWS,
+    "tensor": torch.tensor(ROWS),
+    "lists": ROWS.tolist(),
+    "arrays": list(ROWS),
+    "numbers": [1.0, 2.0, 1.0, 2.0, 0.5, 1.0],
+}
+
+
+@pytest.mark.parametrize("form", FRACTIONS)
+@pytest.mark.parametrize("first", [ROWS, NAMES, CODES])
+@pytest.mark.parametrize("read", [read_arrays, item_table])
+def test_embeddings_in_place_of_labels_are_an_error(form: str, first: Any, read: Callable[..., Any]) -> None:
+    words = rf"the {'items' if read is item_table else 'embeddings'} come first and the labels second"
+    with pytest.raises(ValueError, match=f"^labels of .* must be classes, integers or texts: got .*; {words}"):
+        read(first, FRACTIONS[form])
+
+
+def test_numbers_that_name_classes_are_converted_as_the_error_says() -> None:
+    numbers = FRACTIONS["numbers"]
+    for labels in (numbers, {"label": numbers}):
+        with pytest.raises(ValueError, match=re.escape("got 0.5; the embeddings come first")) as caught:
+            read_arrays(ROWS, labels)
+        made = eval(str(caught.value).rpartition(" with ")[2].removesuffix("."), {"labels": labels})
+        assert read_arrays(ROWS, made).labels["label"].tolist() == [str(each) for each in numbers]
 
 
 MISTAKES: dict[str, Callable[[], object]] = {

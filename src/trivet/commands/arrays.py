@@ -97,7 +97,8 @@ def evaluate(
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together: got one of them; give both.")
     retrieved = None if gallery is None else (gallery, gallery_labels)
-    return _evaluated({"embeddings": embeddings}, labels, request, retrieved, separator=separator, match=match)
+    named = {"embeddings": embeddings}
+    return _evaluated(named, list(named), labels, request, retrieved, separator=separator, match=match)
 
 
 @of_arrays
@@ -143,7 +144,8 @@ def compare(
             f"compared embeddings must be two, or more by name: got {len(embeddings)}; pass a dict of them, such as "
             "{'before': ..., 'after': ...}."
         )
-    return _evaluated(named, labels, request, separator=separator, match=match)
+    codes = [f"embeddings[{key!r}]" for key in (named if isinstance(embeddings, Mapping) else range(len(named)))]
+    return _evaluated(named, codes, labels, request, separator=separator, match=match)
 
 
 @of_arrays
@@ -196,13 +198,14 @@ def diagnose(
     from trivet.commands.diagnose.inputs import input_of_vectors, matched_reference
     from trivet.commands.diagnose.result import DiagnosisResult
     from trivet.commands.diagnose.run import diagnose_input
-    from trivet.datasets.arrays import label_columns, read_arrays
+    from trivet.datasets.arrays import read_arrays
+    from trivet.datasets.frames import check_order
 
     cells: dict[str, Any] = {"separator": separator, "match": match}
     vectors = read_arrays(embeddings, labels, ids=ids, texts=texts, name="embeddings", **cells)
     level = _level(level, vectors)
-    columns = {} if fine is None else label_columns(fine, "fine")[0]
-    finer = dict(read_arrays(embeddings, columns, name="embeddings").labels) if columns else {}
+    classes = {} if fine is None else fine
+    finer = read_arrays(embeddings, classes, name="embeddings", unnamed="fine", variables=("embeddings", "fine")).labels
     vectors = replace(vectors, labels={**vectors.labels, **finer})
     subject = replace(
         input_of_vectors(vectors, level),
@@ -217,7 +220,10 @@ def diagnose(
     )
     known, notes = {}, subject.notes
     for name, rows in references.items():
-        known[name], how = matched_reference(read_arrays(rows, {}, name=name), subject, vectors)
+        code = f"reference[{name!r}]" if references is reference else "reference"
+        check_order({"embeddings": embeddings, code: rows})
+        read = read_arrays(rows, {}, name=name, variables=(code, "labels"))
+        known[name], how = matched_reference(read, subject, vectors)
         notes += how
     return DiagnosisResult([diagnose_input(replace(subject, references=known, notes=notes), seed=seed)])
 
@@ -377,6 +383,7 @@ def _level(level: str | None, vectors: Vectors) -> str:
 
 def _evaluated(
     embeddings: Mapping[str, Any],
+    codes: Sequence[str],
     labels: Any,
     request: EvaluateOptions,
     gallery: tuple[Any, Any] | None = None,
@@ -387,21 +394,24 @@ def _evaluated(
     """Evaluate embeddings of the same items, by name.
 
     Args:
+        codes: how the caller writes each of them.
         gallery: what is retrieved from, and its labels.
     """
     from trivet.commands.evaluate.result import EvaluationResult
     from trivet.commands.evaluate.run import evaluate_sets
     from trivet.commands.evaluate.sets import QueriesAndGallery, two_sets
     from trivet.datasets.arrays import read_arrays
+    from trivet.datasets.frames import check_order
 
     assert request.distance is not None
-    all_sets = []
-    for name, rows in embeddings.items():
-        queries = read_arrays(rows, labels, separator=separator, match=match, name=name)
+    all_sets, cells = [], dict[str, Any](separator=separator, match=match)
+    check_order(dict(zip(codes, embeddings.values(), strict=True)))
+    for code, (name, rows) in zip(codes, embeddings.items(), strict=True):
+        queries = read_arrays(rows, labels, name=name, variables=(code, "labels"), **cells)
         if gallery is None:
             all_sets.append(QueriesAndGallery(name, queries, None, request.distance))
         else:
-            others = read_arrays(*gallery, separator=separator, match=match, name="gallery")
+            others = read_arrays(*gallery, name="gallery", variables=("gallery", "gallery_labels"), **cells)
             all_sets.append(two_sets(name, queries, others, request.distance, request))
     return EvaluationResult(evaluate_sets(all_sets, request))
 

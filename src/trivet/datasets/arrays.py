@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from torch import Tensor
 
+from trivet.datasets.frames import check_dimensions, check_order, is_frame, without_columns
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.table import arrow_table, check_embeddings, listed
 from trivet.io.tag_cells import LIST, TagCells, TagMatch, with_tags
@@ -32,6 +33,8 @@ def read_arrays(
     separator: str | None = None,
     match: TagMatch = "any",
     name: str = "the arrays",
+    unnamed: str = LEVEL,
+    variables: tuple[str, str] = ("embeddings", "labels"),
 ) -> Vectors:
     """Read embeddings with the labels of their rows, as `read_vectors` reads those of a file.
 
@@ -45,13 +48,17 @@ def read_arrays(
         separator: the mark between the tags of a text; "none" where each text is one class, whatever it holds.
         match: which tags belong together, see `trivet.Tags`, whose own counts.
         name: of the embeddings, for errors and results.
+        unnamed: the level of labels without a name.
+        variables: what the caller calls embeddings and labels, for the code in errors.
 
     Raises:
-        ValueError: if these are not `(N, d)` finite floating point with N labels, ids and texts, or a row has none.
+        ValueError: if these are not `(N, d)` finite floating point with N labels, ids and texts in the same order, a
+            row has none, or a column of a data frame is no dimension.
     """
-    matrix = as_matrix(embeddings, name)
-    levels, tags = label_columns(labels)
-    columns = {level: cells(values, "labels", len(matrix), level=level) for level, values in levels.items()}
+    levels, tags = label_columns(labels, unnamed, variables=variables)
+    check_order({variables[0]: embeddings, **label_variables(labels, variables[1]), "ids": ids, "texts": texts})
+    matrix = as_matrix(embeddings, name, variables[0])
+    columns = {level: cells(values, variables[1], len(matrix), level=level) for level, values in levels.items()}
     if ids is not None:
         columns["id"] = cells(ids, "ids", len(matrix))
     if texts is not None:
@@ -60,14 +67,22 @@ def read_arrays(
     several = [level for level in levels if separator or pa.types.is_list(columns[level].type)]
     if several:
         table = with_tags(table, TagCells(separator or LIST, match if tags is None else tags.match), several)
-    return select_rows(table, list(levels), None, text=None if texts is None else "text", name=name)
+    vectors = select_rows(table, list(levels), None, text=None if texts is None else "text", name=name)
+    check_dimensions(embeddings, matrix, {level: columns[level] for level in levels}, variables)
+    return vectors
 
 
-def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
-    """Embeddings `(N, d)` of any form that `read_arrays` takes; ValueError if they are not finite floating point."""
-    path = Path(name)
+def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings") -> npt.NDArray[Any]:
+    """Embeddings `(N, d)` of any form that `read_arrays` takes; ValueError if they are not finite floating point.
+
+    Args:
+        name: of the embeddings, for errors.
+        variable: what the caller calls them, for the code in errors.
+    """
+    path, convert = Path(name), f"np.asarray({variable}, np.float32)"
     if is_frame(values):
-        values = _frame_matrix(values, name)
+        convert = f"{variable}.astype('float32')" if hasattr(values, "iloc") else convert
+        values = _frame_matrix(values, name, variable)
     elif isinstance(values, Tensor):
         values = _numpy(values)
     elif hasattr(values, "toarray"):  # of scipy
@@ -81,7 +96,7 @@ def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
         rows = _joined(rows.tolist(), name)
     check_embeddings(path, rows.shape)
     if rows.dtype.kind != "f":
-        measured = "if these are measurements, convert them with np.asarray(embeddings, np.float32)"
+        measured = f"if these are measurements, convert them with {convert}"
         remedy = measured if rows.dtype.kind in "biu" else "pass rows of numbers"
         raise ValueError(f"the embeddings of {name} must be floating point: got {rows.dtype}; {remedy}.")
     broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
@@ -93,11 +108,17 @@ def as_matrix(values: Any, name: str = "the arrays") -> npt.NDArray[Any]:
     return rows
 
 
-def label_columns(labels: Any, unnamed: str = LEVEL) -> tuple[dict[str, Any], Tags | None]:
+def label_columns(
+    labels: Any, unnamed: str = LEVEL, *, variables: tuple[str, str] = ("embeddings", "labels")
+) -> tuple[dict[str, Any], Tags | None]:
     """Label level -> its values, and what says which of them belong together if they are `trivet.Tags`.
 
     Args:
         unnamed: the level of labels without a name.
+        variables: what the caller calls embeddings and labels, for the code in errors.
+
+    Raises:
+        ValueError: if labels are pairs or grades, or numbers that are not integers, as embeddings are.
     """
     if isinstance(labels, Tags):
         sets = labels.rows(labels.items)[:, : len(labels.names)].tocsr()
@@ -110,10 +131,46 @@ def label_columns(labels: Any, unnamed: str = LEVEL) -> tuple[dict[str, Any], Ta
             "trivet.collapse.diagnose take such relations."
         )
     if isinstance(labels, Mapping) or is_frame(labels):
-        names = list(labels) if isinstance(labels, Mapping) else list(labels.columns)
-        return {str(name): labels[name] for name in names}, None
-    name = getattr(labels, "name", None)
-    return {name if isinstance(name, str) and name else unnamed: labels}, None
+        levels = {name: labels[name] for name in (labels if isinstance(labels, Mapping) else labels.columns)}
+        codes = {name: f"{variables[1]}[{name!r}]" for name in levels}
+    else:
+        name = getattr(labels, "name", None)
+        levels = {name if isinstance(name, str) and name else unnamed: labels}
+        codes = dict.fromkeys(levels, variables[1])
+    for name, values in levels.items():
+        if (fraction := _fraction(values)) is not None:
+            raise ValueError(
+                f"{variables[1]} of {str(name)!r} must be classes, integers or texts: got {fraction:g}; the "
+                f"{variables[0]} come first and the labels second, and numbers that do name classes become texts with "
+                f"list(map(str, {codes[name]}))."
+            )
+    return {str(name): values for name, values in levels.items()}, None
+
+
+def label_variables(labels: Any, variable: str) -> dict[str, Any]:
+    """The code of the labels, or of each level of a dict -> the values."""
+    if not isinstance(labels, Mapping):
+        return {variable: labels}
+    return {f"{variable}[{level!r}]": values for level, values in labels.items()}
+
+
+def _fraction(values: Any) -> float | None:
+    """The first number that is not whole; None without one."""
+    if isinstance(values, Tensor):
+        values = _numpy(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
+        if values.dtype.kind != "f":
+            return None
+        broken = values[np.isfinite(values) & (values != np.round(values))]
+        return float(broken[0]) if broken.size else None
+    if isinstance(values, str | bytes) or not (isinstance(values, Iterable) and hasattr(values, "__len__")):
+        return None
+    for entry in values:
+        if isinstance(entry, float | np.floating) and np.isfinite(entry) and entry != round(entry):
+            return float(entry)
+        if isinstance(entry, list | tuple | np.ndarray | Tensor) and (fraction := _fraction(entry)) is not None:
+            return fraction
+    return None
 
 
 def cells(values: Any, name: str, count: int, *, level: str | None = None) -> pa.Array:
@@ -160,12 +217,7 @@ def _listed(values: Any) -> list[Any]:
     return [entry.item() if isinstance(entry, np.generic | Tensor) and entry.ndim == 0 else entry for entry in entries]
 
 
-def is_frame(values: Any) -> bool:
-    """Test whether it is a data frame, of whatever library."""
-    return hasattr(values, "columns") and hasattr(values, "shape") and len(values.shape) == 2
-
-
-def _frame_matrix(frame: Any, name: str) -> npt.NDArray[Any]:
+def _frame_matrix(frame: Any, name: str, variable: str) -> npt.NDArray[Any]:
     """The columns of a data frame side by side; a single column of lists as rows."""
     names = list(frame.columns)
     columns = [np.asarray(frame[column]) for column in names]
@@ -175,10 +227,10 @@ def _frame_matrix(frame: Any, name: str) -> npt.NDArray[Any]:
     if wrong:
         first = {column: next(iter(values.tolist()), None) for column, values in zip(names, columns, strict=True)}
         lists = [column for column in wrong if isinstance(first[column], list | tuple | np.ndarray)]
-        drop = f"embeddings.drop(columns={wrong!r})" if hasattr(frame, "iloc") else f"embeddings.drop({wrong!r})"
+        code = f"{variable}[{lists[0]!r}]" if lists else without_columns(frame, wrong, variable)
         raise ValueError(
             f"the embeddings of {name} must be columns of numbers: got others in {listed(list(map(repr, wrong)))}; "
-            f"pass {f'embeddings[{lists[0]!r}]' if lists else drop}."
+            f"pass {code}."
         )
     return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
 

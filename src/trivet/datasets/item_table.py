@@ -14,8 +14,9 @@ import pyarrow as pa
 from PIL import Image
 from torch import Tensor
 
-from trivet.datasets.arrays import as_matrix, cells, is_frame, label_columns
+from trivet.datasets.arrays import as_matrix, cells, label_columns, label_variables
 from trivet.datasets.config import ItemKind
+from trivet.datasets.frames import check_dimensions, check_order, is_frame
 from trivet.datasets.table import are_image_paths
 from trivet.io.atomic_files import write_atomic
 from trivet.io.embedding_table import select_rows
@@ -27,6 +28,7 @@ from trivet.io.vector_columns import EMBEDDING
 
 IMAGE = "image"  # the name of a column of images, or of their paths
 NAME = "the items"  # what errors call them
+VARIABLES = ("items", "labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +81,9 @@ def item_table(
     Raises:
         ValueError: if the items are of no such kind, or a row lacks something.
     """
+    levels, tags = ({}, None) if labels is None else label_columns(labels, variables=VARIABLES)
+    check_order({"items": items, **label_variables(labels, "labels"), "ids": ids, "split": split})
     name, column, root = _item_column(items)
-    levels, tags = ({}, None) if labels is None else label_columns(labels)
     reserved = [level for level in levels if level in (EMBEDDING, TEXT, IMAGE, ID[0], SPLIT[0])]
     if reserved:
         raise ValueError(f"a label level must not be called {reserved[0]!r}, as another column is: rename it.")
@@ -95,6 +98,9 @@ def item_table(
     without_items = table.drop_columns(name) if name != TEXT else table
     checked = with_tags(arrow_table(Path(NAME), without_items), of_tags, several)
     select_rows(checked, list(levels), None, needs={TEXT: TEXT} if name == TEXT else None, name=NAME)
+    if name == EMBEDDING:
+        matrix = column.flatten().to_numpy().reshape(len(column), -1)
+        check_dimensions(items, matrix, {level: columns[level] for level in levels}, VARIABLES)
     return LabelledItems(table, list(levels), of_tags, root)
 
 
@@ -123,7 +129,7 @@ def _item_column(items: Any) -> tuple[str, pa.Array, Path | None]:
             raise ValueError(
                 f"items must be of one kind, vectors, texts, paths of images or images: got {', '.join(kinds)}."
             )
-    matrix = as_matrix(items, NAME)
+    matrix = as_matrix(items, NAME, VARIABLES[0])
     flat = pa.array(np.ascontiguousarray(matrix if matrix.dtype.itemsize > 2 else matrix.astype(np.float32)).ravel())
     return EMBEDDING, pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1]), None
 

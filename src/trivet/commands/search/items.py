@@ -69,10 +69,8 @@ def _among_vectors(
 ) -> SearchResult:
     if not _are_vectors(queries):
         raise ValueError("queries among vectors must be vectors: got texts or images; embed them as these were.")
-    matrix, levels, names = as_matrix(vectors), dict[str, Any](), None
-    if not (labels is ids is None):
-        known = read_arrays(matrix, {} if labels is None else labels, ids=ids)
-        levels, names = dict(known.labels), known.ids
+    known = read_arrays(vectors, {} if labels is None else labels, ids=ids, variables=("index", "labels"))
+    matrix, levels, names = known.embeddings, dict(known.labels), known.ids
     rows = _rows(queries)
     index = build_index(matrix, distance=distance, kind=kind, recall=recall)
 
