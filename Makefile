@@ -56,7 +56,8 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
-# The site needs no server and no network: build/site/index.html. It holds the pages as Markdown, too, for llms.txt.
+# The site needs no server and no network: build/site/index.html. It holds the pages as Markdown, too, for llms.txt,
+# without those of the reference, whose texts come from the docstrings.
 docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_settings.py
 	$(BIN)/python docs/make_tables.py
@@ -68,6 +69,7 @@ docs: $(DOCS_INSTALLED)
 	$(BIN)/python docs/make_site.py
 	$(BIN)/zensical build --strict --clean
 	cp -R build/pages/. build/site
+	rm build/site/reference/*.md
 
 # BUILD holds further options, such as BUILD='--build-arg EXTRAS=train,text'.
 image:

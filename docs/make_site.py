@@ -16,8 +16,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import trivet
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
@@ -137,20 +140,25 @@ def reference(modules: list[str]) -> dict[str, str]:
         rows.append(f"| [`trivet.{name}`]({name}.md) | {' '.join(summary.split())} |\n")
     head = (
         "# Reference\n\nMade from the docstrings. Losses, selectors of positives and negatives, `mine` and "
-        "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`. So are the functions below, which "
-        "do what the command of their name does.\n\n| module | |\n|---|---|\n"
+        "`CollapseMonitor` are names of `trivet` itself, too: `trivet.TripletLoss`. So are the names below; `audit`, "
+        "`compare`, `diagnose`, `evaluate`, `search` and `train` do what the command of their name does.\n\n"
+        "| module | |\n|---|---|\n"
     )
     options = "{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}"
-    functions = [f"\n::: {path}\n    options: {options}\n" for path in [*command_functions(), RESULT]]
-    return {"reference/index.md": "".join([head, *rows, *functions]), **pages}
+    names = [f"\n::: {path}\n    options: {options}\n" for path in [*names_without_a_page(), RESULT]]
+    return {"reference/index.md": "".join([head, *rows, *names]), **pages}
 
 
-def command_functions() -> list[str]:
-    """The functions of `trivet` that do what a command does: where each is defined."""
-    tree = ast.parse((ROOT / "src" / "trivet" / "__init__.py").read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {alias.name: node.module for node in imports for alias in node.names}
-    return [f"{module}.{name}" for name, module in sorted(names.items()) if f"{module}".startswith("trivet.commands.")]
+def names_without_a_page() -> list[str]:
+    """The names of `trivet` that no package above them offers, and so no page of a module: where each is defined."""
+    objects = {name: getattr(trivet, name) for name in trivet.__all__ if name != "__version__"}
+    return [f"{each.__module__}.{name}" for name, each in objects.items() if not _is_offered(name, each.__module__)]
+
+
+def _is_offered(name: str, module: str) -> bool:
+    """Return whether the module or a package above it, below `trivet`, names it in its `__all__`."""
+    above = [module.rsplit(".", count)[0] for count in range(module.count("."))]
+    return any(name in getattr(import_module(each), "__all__", ()) for each in above)
 
 
 def experiments() -> None:

@@ -140,6 +140,20 @@ def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspic
     assert max(b - a for a, b in zip(asked[-9:], asked[-8:], strict=False)) < UPDATES / 20
 
 
+@pytest.mark.parametrize("steps", [1, 5, 6, 7, 8, 12, 24, 30, 400])
+def test_the_calls_of_a_short_run_are_known_before_it_begins(steps: int) -> None:
+    monitor = CollapseMonitor(steps=steps)
+    monitor.begin(lambda: (NOISE, CLASSES))
+    calls, cost = monitor.probing.least_cost(steps, 32)
+    for step in range(1, steps + 1):
+        monitor.update(None, items=32, step=step, probe=lambda: (NOISE, CLASSES))
+    monitor.close(lambda: (NOISE, CLASSES), step=steps)
+    made = len(monitor.probing.series["step"])
+    assert calls == made if steps < 40 else 5 <= calls <= made
+    assert cost == pytest.approx(monitor.probing.cost * calls / made)
+    assert monitor.probing.least_cost(0, 32)[1] == monitor.probing.least_cost(steps, 0)[1] == 0
+
+
 def test_a_run_of_known_length_is_asked_at_each_quarter_at_least() -> None:
     def longest_gap(steps: int | None) -> float:
         monitor = watched(batch, lambda step: held_out(apart=3), steps=400, monitor=CollapseMonitor(steps=steps))
@@ -240,8 +254,8 @@ def test_harm_takes_the_place_of_a_collapse_that_came_back() -> None:
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (1.5, "points ({low} to {high}) below its start: "),
-        (4.0, "ends as it began, as far as can be told (+0.0 points, "),
+        (1.5, "points (99 % interval {low} to {high}) below its start: "),
+        (4.0, "ends as it began, as far as can be told (+0.0 points, 99 % interval "),
     ],
 )
 def test_the_last_call_says_how_held_out_items_end_though_they_recovered(end: float, words: str) -> None:
@@ -313,7 +327,7 @@ def test_random_halves_tell_harm_that_all_items_leave_open(before: float, after:
     assert ("below its start" in closing) is called
     if called:
         assert "recall@1 in random halves of them by the labels is" in monitor.events[0].rule
-        assert "points (in random halves of them " in closing
+        assert "points (99 % interval in random halves of them " in closing
     start, end = monitor.probing.reference, monitor.probing.last
     assert start is not None
     assert end is not None

@@ -130,3 +130,17 @@ def test_a_watched_run_is_told_whether_its_weights_moved(moved: bool) -> None:
     text = " ".join(change for event in events for change in event.changes)
     assert ("the weights moved by 100 % of their norm" in text) is moved
     assert ("learning rate" in text) is moved
+
+
+@pytest.mark.parametrize("source", ["a/model", ""])
+def test_a_network_that_says_where_it_was_loaded_from_is_pretrained(source: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    model[0].name_or_path = source
+    assert FirstWeights(model).pretrained is bool(source)
+    points = torch.eye(3)[torch.arange(40) % 2] + torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) / 10
+    watch = Watch(model, points, ["a", "b"] * 20)
+    with torch.no_grad():
+        model[0].weight.zero_()
+    with pytest.warns(UserWarning, match="network collapse"):
+        events = [event for _ in range(12) for event in watch.step()]
+    assert ("start from a pretrained network" in " ".join(events[0].changes)) is not bool(source)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 from tests.integrations.trainers import LIGHTNING_WARNINGS, lightning_trainer, trainer_of
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 from transformers import Trainer
 
 import trivet
@@ -74,6 +76,8 @@ class Shrink(nn.Module):
 
 
 class Rows(Dataset[dict[str, Tensor]]):
+    column_names: list[str] | None = None
+
     def __init__(self) -> None:
         self.points, self.labels = drawn(STEPS * 16, seed=2)
 
@@ -211,6 +215,36 @@ def test_a_probe_that_fails_is_named_at_the_end(fails: int, said: str, tmp_path:
     assert ("no event" in watch.summary()) == (fails == 21)
     assert "The network of step 60 is the result, as held-out items were not judged there" in watch.summary()
     assert said in (tmp_path / "page.html").read_text()
+
+
+def test_a_warning_shows_no_line_of_code(tmp_path: Path) -> None:
+    model = Sentences()
+    trainer = trainer_with(model, Shrink(model, harms=True), tmp_path)
+    trivet.watch(trainer, TEXTS, TABLE["intent"], action="stop")
+    with pytest.warns(UserWarning, match="harm detected") as caught:
+        trainer.train()
+    text = warnings.formatwarning(caught[0].message, caught[0].category, caught[0].filename, caught[0].lineno)
+    assert re.fullmatch(r"trivet:0: UserWarning: harm detected at step .* Training stops\.\n", text)
+
+
+@pytest.mark.parametrize("steps", [2, STEPS])
+def test_both_texts_of_a_pair_count_in_the_cost(steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Collator:
+        valid_label_columns = ("label", "score")
+
+        def __call__(self, rows: list[dict[str, Tensor]]) -> Any:
+            return default_collate(rows)
+
+    model, rows = Sentences(), Rows()
+    rows.column_names = ["anchor", "positive", "score"]
+    trainer = trainer_with(model, Shrink(model, harms=False), tmp_path, max_steps=steps)
+    trainer.train_dataset, trainer.data_collator = rows, Collator()
+    watch = trivet.watch(trainer, TEXTS, TABLE["intent"])
+    trainer.train()
+    probing = watch.monitor.probing
+    assert probing.cost == len(probing.series["step"]) * 240 / (3 * steps * 2 * 16)
+    said = "Held-out items will cost about 2.5 times as much as the steps: 240 are embedded 2 times or more in 2 steps"
+    assert (said in caplog.text) == (steps == 2)
 
 
 def test_harm_stops_a_training_if_asked(tmp_path: Path) -> None:

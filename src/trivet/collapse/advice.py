@@ -30,12 +30,16 @@ def rate_advice(sentence: str, motion: WeightMotion | None, *, unknown: str = ""
     )
 
 
-def network_advice(strategy: SamplingStrategy | None, motion: WeightMotion | None = None) -> Advice:
+def network_advice(
+    strategy: SamplingStrategy | None, motion: WeightMotion | None = None, *, pretrained: bool = False
+) -> Advice:
     """Against a collapse of the network, for this way to choose; without one what holds for any loss of any library.
 
     Args:
         motion: see `rate_advice`.
+        pretrained: whether the network is known to be pretrained.
     """
+    start = "" if pretrained else ", or start from a pretrained network if this one is not"
     rate = rate_advice(
         "Lower the learning rate tenfold",
         motion,
@@ -64,7 +68,7 @@ def network_advice(strategy: SamplingStrategy | None, motion: WeightMotion | Non
                 *rate,
                 "Check the margin or the temperature of the loss against the distances that the network begins with, "
                 "and the labels or pairs for wrong ones.",
-                "Train the last layers alone at first, or start from a pretrained network.",
+                f"Train the last layers alone at first{start}.",
             ),
         )
     easy = isinstance(strategy.loss.strategy.positives, EasyPositive)
@@ -74,7 +78,7 @@ def network_advice(strategy: SamplingStrategy | None, motion: WeightMotion | Non
         (
             *rate,
             *(() if easy else ('Use easy positives (positives = "easy").',)),
-            "Make the embeddings wider, use smaller batches, or start from a pretrained backbone.",
+            f"Make the embeddings wider or use smaller batches{start}.",
         ),
     )
 

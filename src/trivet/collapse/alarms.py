@@ -268,7 +268,7 @@ class Judge:
             f"risk of {100 * self.series['risk'][-1]:.0f} %, at least {100 * ALARMS['risk'].value:.0f} % at two "
             f"consecutive checks: items{side} are {evidence['relative_spread']:.2g} times as far from their centre as "
             f"from 0, and {positives} {evidence['within_between']:.2f} times as far apart as {negatives}",
-            (ADD_PROBE, *network_advice(self._strategy, self.motion)[1][:2]),
+            (ADD_PROBE, *self._network_changes()[:2]),
             suspected=True,
         )
 
@@ -291,7 +291,7 @@ class Judge:
                 "network-collapse",
                 _evidence(now, start),
                 f"{items_text}, at two calls of the probe in a row: {collapse}",
-                network_advice(self._strategy, self.motion)[1],
+                self._network_changes(),
                 healthy=best.step,
             )
         elif self._inside_lost(ended=ended):
@@ -307,7 +307,8 @@ class Judge:
             target = "their class" if now.by_chance is None else "a positive"
             named = " and ".join(
                 f"{measure} by {comparison.level} is {_change(comparison.score, comparison.reference_score)} at the "
-                f"start (interval of the difference {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f} points)"
+                f"start (99 % interval of the difference {100 * comparison.low:+.1f} to "
+                f"{100 * comparison.high:+.1f} points)"
                 for measure, comparison in stays
             )
             self._report(
@@ -325,10 +326,15 @@ class Judge:
                 f"{start.relative_spread:.2g}; recall@1 is {_change(now.recall, start.recall)} at the start, so they "
                 "are told apart still. A loss with a margin "
                 "hardly sees such distances, and int8 or approximate search may not",
-                network_advice(self._strategy, self.motion)[1],
+                self._network_changes(),
                 healthy=best.step,
                 suspected=True,
             )
+
+    def _network_changes(self) -> tuple[str, ...]:
+        """Changes to make against a collapse of the network."""
+        pretrained = self.first_weights is not None and self.first_weights.pretrained
+        return network_advice(self._strategy, self.motion, pretrained=pretrained)[1]
 
     def _inside_lost(self, *, ended: bool) -> bool:
         """Return whether, by the probe, tight classes lost what is inside them since the start or the best call."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Labels
 from trivet.mining.relations import Classes, Relation, TwoSided
 from trivet.runtime.json_numbers import json_section
+from trivet.runtime.training_warning import warn_in_training
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 
@@ -209,9 +209,9 @@ class CollapseMonitor:
     def close(self, probe: Probe | None = None, *, step: int | None = None) -> str | None:
         """Ask the probe for the last time, after training; returns one sentence on how held-out items ended.
 
-        It is beside the start: "Recall@1 by the labels of 300 held-out items ends 7.9 points (5.1 to 10.8) below its
-        start: ..."; the interval is one of 99 %. A probe that failed is named. None if it was not asked after the
-        start. Its last call may bring events, as any other.
+        It is beside the start: "Recall@1 by the labels of 300 held-out items ends 7.9 points (99 % interval 5.1 to
+        10.8) below its start: ...". A probe that failed is named. None if it was not asked after the start. Its last
+        call may bring events, as any other.
 
         Args:
             probe: see `update`.
@@ -314,7 +314,7 @@ class CollapseMonitor:
         kind = sentence.partition(":")[0]
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(sentence, stacklevel=4)
+            warn_in_training(sentence)
 
 
 def _fault(embeddings: object, labels: object, fine: object) -> str | None:

@@ -306,9 +306,9 @@ class ProbeTracker:
     The probe is asked before anything is trained, or at the first update: that is the reference. Then it is asked where
     batches are suspicious, if the updates have doubled since the last time (6, 12, 24, ...), or if all calls so far
     cost at most 2 % of all steps; where nothing is suspicious, at four times the updates (6, 24, 96, ...), or at 1 % of
-    the cost. Where the length of the run is known, a quarter of it after the last call, too. A call costs its items
-    once forward, a step its items three times. So calls are dense at first, where collapses begin, and over many steps
-    cost at most 2 % of them.
+    the cost. Where the length of the run is known, a quarter of it after the last call, too. The cost is estimated: a
+    call counts each of its items once, forward, and a step three times. So calls are dense at first, where collapses
+    begin, and over many steps cost at most 2 % of them; a short run of known length makes about five all the same.
 
     Attributes:
         series: name -> values, one for each result; names are `SERIES` and `GAIN`.
@@ -348,8 +348,18 @@ class ProbeTracker:
 
     @property
     def cost(self) -> float:
-        """Cost of the calls over that of the steps; 0 before the first step."""
+        """Cost of the calls over that of the steps, as the items of both suggest; 0 before the first step."""
         return self._spent / (STEP_COST * self._trained) if self._trained else 0.0
+
+    def least_cost(self, steps: int, items: int) -> tuple[int, float]:
+        """Calls that a run of so many steps makes at least, and their cost over that of the steps, likewise.
+
+        Args:
+            steps: of the whole run; 0 if not known.
+            items: of each step; 0 if not known.
+        """
+        calls = 2 + math.ceil(max(0, steps - FIRST) / max(1, math.ceil(steps / CHUNKS)))
+        return calls, calls * self.items / (STEP_COST * steps * items) if steps and items else 0.0
 
     def count(self, items: int) -> None:
         """Note an update of so many items."""
@@ -538,15 +548,15 @@ class ProbeTracker:
         if change.worse or change.better:
             near, far = sorted(100 * abs(end) for end in (change.low, change.high))
             side = "below" if change.worse else "above"
-            where = f"{100 * abs(gain):.1f} points ({near:.1f} to {far:.1f}) {side} its start"
+            where = f"{100 * abs(gain):.1f} points (99 % interval {near:.1f} to {far:.1f}) {side} its start"
         elif halves.worse and gain <= -FLOOR:  # not above likewise, where halves are too sure
             where = (
-                f"{-100 * gain:.1f} points (in random halves of them {-100 * halves.high:.1f} to "
+                f"{-100 * gain:.1f} points (99 % interval in random halves of them {-100 * halves.high:.1f} to "
                 f"{-100 * halves.low:.1f}) below its start"
             )
         else:
             where = f"as it began{' or lower' if change.doubtful else ''}, as far as can be told "
-            where += f"({100 * gain:+.1f} points, {100 * change.low:+.1f} to {100 * change.high:+.1f})"
+            where += f"({100 * gain:+.1f} points, 99 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f})"
         text = (
             f"Recall@1 by {level} of {self.items} held-out items ends {where}: {100 * start.score:.1f} % at step "
             f"{start.step}, {100 * now.score:.1f} % at step {now.step}"

@@ -25,10 +25,15 @@ class WeightMotion(NamedTuple):
 
 
 class FirstWeights:
-    """Weights of a network as they are now: a random sample of each layer. A copy of it knows no network."""
+    """Weights of a network as they are now: a random sample of each layer. A copy of it knows no network.
+
+    Attributes:
+        pretrained: whether a part of the network says where it was loaded from, as models of transformers do.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         self._network: nn.Module | None = network
+        self.pretrained = any(getattr(module, "name_or_path", None) for module in network.modules())
         self._samples = {name: _sample(value) for name, value in _layers(network)}
 
     def __getstate__(self) -> dict[str, object]:

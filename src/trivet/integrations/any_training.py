@@ -55,7 +55,7 @@ class Watch:
         ...     _ = torch.nn.init.zeros_(network.weight)
         ...     events = watch.step()
         >>> watch.close().partition(":")[0]
-        'Recall@1 by the labels of 40 held-out items ends 51.3 points (42.0 to 60.6) below its start'
+        'Recall@1 by the labels of 40 held-out items ends 51.3 points (99 % interval 42.0 to 60.6) below its start'
     """
 
     def __init__(
@@ -122,7 +122,7 @@ def watch(
     """Watch held-out items while a trainer of another library trains, with any loss; call it before the training.
 
     What is found joins what the trainer logs, as the callback that is returned says, and the sentence with which it
-    closes: "Recall@1 by the labels of 300 held-out items ends 7.9 points (5.1 to 10.8) below its start: ...".
+    closes: "Recall@1 by the labels of 300 held-out items ends 7.9 points (99 % interval 5.1 to 10.8) below its start".
 
     Args:
         trainer: a `SentenceTransformerTrainer`, a `Trainer` of transformers, or one of Lightning.
@@ -136,7 +136,7 @@ def watch(
             none: its `encode` is called, and rows are normalised if it compares by cosine.
         loss: what is called as loss(embeddings, labels), if there is such a thing: its batches tell earlier when to
             embed held-out items. For Lightning the name of a submodule. Default: a `SentenceLoss` of the trainer.
-        action: see `LossWatch`.
+        action: what an event does, beside a warning: nothing, or with "stop" end the training after the step.
         report: html page that is written at the end: how held-out items ended, their curve, and the events.
         restore_best: whether the network gets the weights that held-out items did best with, where it ends a point or
             more below that, beyond chance. A copy of it stays in the memory of the CPU.

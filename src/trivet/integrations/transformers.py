@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from trivet.integrations.watch import LOGGED, Action, LossWatch
 from trivet.io.atomic_files import clear_left, write_atomic
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
+from trivet.runtime.training_warning import warn_in_training
 
 CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that lists those of this file
 
@@ -105,7 +105,8 @@ class MonitorTrainerCallback(TrainerCallback):
             _check_trained(self.loss, others.get("model"), others.get("optimizer"))
         if state.global_step > 0:
             self._restore(args, state)
-        items = args.train_batch_size * args.gradient_accumulation_steps
+        rows = args.train_batch_size * args.gradient_accumulation_steps
+        items = rows * _items_per_row(others.get("train_dataloader"))
         network = others.get("model")
         self._watch.begin(self.loss, lambda: state.global_step, network, steps=state.max_steps, items=items)
 
@@ -146,7 +147,7 @@ class MonitorTrainerCallback(TrainerCallback):
         try:
             _write(path, json.dumps(self.monitor.state_dict()).encode())
         except OSError as error:
-            warnings.warn(f"the checkpoint holds no state of the monitor: {error}.", stacklevel=1)
+            warn_in_training(f"the checkpoint holds no state of the monitor: {error}.")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -163,11 +164,10 @@ class MonitorTrainerCallback(TrainerCallback):
         try:
             self.monitor.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            warnings.warn(
+            warn_in_training(
                 f"the monitor starts over at step {state.global_step}: its state cannot be read ({error!r}). To "
                 "resume from another folder, call monitor.load_state_dict with the contents of that file before "
-                "training.",
-                stacklevel=1,
+                "training."
             )
 
 
@@ -253,7 +253,7 @@ class LossTrainerCallback(TrainerCallback):
         try:
             _write(path, serialised({name: value.contiguous() for name, value in self.loss.state_dict().items()}))
         except OSError as error:
-            warnings.warn(f"the checkpoint holds no state of the loss: {error}.", stacklevel=1)
+            warn_in_training(f"the checkpoint holds no state of the loss: {error}.")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -266,11 +266,19 @@ class LossTrainerCallback(TrainerCallback):
         try:
             self.loss.load_state_dict(load_file(path, device=str(args.device)))
         except (OSError, SafetensorError) as error:
-            warnings.warn(
+            warn_in_training(
                 f"the loss keeps the parameters it has: its state cannot be read ({error!r}). To resume from another "
-                "folder, call loss.load_state_dict with the contents of that file before training.",
-                stacklevel=1,
+                "folder, call loss.load_state_dict with the contents of that file before training."
             )
+
+
+def _items_per_row(loader: Any) -> int:
+    """Texts of a row of the Trainer of sentence-transformers, all columns but that of labels; of others 1."""
+    labels = getattr(getattr(loader, "collate_fn", None), "valid_label_columns", None)
+    columns = getattr(getattr(loader, "dataset", None), "column_names", None)
+    if not labels or not isinstance(columns, list):
+        return 1
+    return len(columns) - ("dataset_name" in columns) - any(label in columns for label in labels) or 1
 
 
 def _number(callback: TrainerCallback, state: TrainerState) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from trivet.io.overwrite_guard import Output, check_outputs, page
 from trivet.mining.batch import Labels
 from trivet.reports.monitor_record import MonitorRecord, WatchRecord
 from trivet.runtime.arguments import check_name
+from trivet.runtime.training_warning import warn_in_training
 
 Action = Literal["warn", "stop"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -114,7 +114,8 @@ class LossWatch(Generic[Network]):
                 optimiser steps.
             step: gives the optimiser steps done.
             network: what the probe is of.
-            steps, items: optimiser steps of the whole run, and items of each, if known; for a watch without a loss.
+            steps, items: optimiser steps of the whole run, and items of each, if known: for a watch without a loss, and
+                to say at once where held-out items will cost more than the steps.
         """
         probe: Probe | None = None
         self._best = self.restored = None
@@ -134,9 +135,24 @@ class LossWatch(Generic[Network]):
         self.active = True
         if probe is not None:
             self.monitor.begin(probe, step=step())
+            self._warn_of_cost(steps or 0, items)
         self._checks, self._events = len(self.monitor.series["step"]), len(self.monitor.events)
         self._agreements = 0
         self._event_occurred = False
+
+    def _warn_of_cost(self, steps: int, items: int) -> None:
+        """Log that held-out items will cost more than the steps, if they will."""
+        calls, cost = self.monitor.probing.least_cost(steps, items)
+        if cost > 1:
+            log.warning(
+                "Held-out items will cost about %.1f times as much as the steps: %d are embedded %d times or more in "
+                "%d steps of %d items; hold out fewer, or train longer.",
+                cost,
+                self.monitor.probing.items,
+                calls,
+                steps,
+                items,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the training that goes on, of which a copy has none."""
@@ -170,7 +186,7 @@ class LossWatch(Generic[Network]):
         if not stopping or not self.agree(certain, device):
             return False
         if main and all(event.suspected for event in self.monitor.events):
-            warnings.warn("Training stops: another process reported an event.", stacklevel=1)
+            warn_in_training("Training stops: another process reported an event.")
         return True
 
     def update(
@@ -190,7 +206,7 @@ class LossWatch(Generic[Network]):
         events = self.monitor.events[first:]
         for event in events if main else ():
             stops = " Training stops." if stopping and not event.suspected else ""
-            warnings.warn(event_sentences(event) + stops, stacklevel=3)
+            warn_in_training(event_sentences(event) + stops)
         return events
 
     def agree(self, event: bool, device: torch.device) -> bool:
@@ -232,10 +248,9 @@ class LossWatch(Generic[Network]):
         self.monitor.probing.on_best = self._best = None
         log.info(self.summary())
         if finished and main and needs_batches and not self.monitor.series["step"]:
-            warnings.warn(
+            warn_in_training(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
-                "pass the module that is called, and call it rather than its forward, or watch without it.",
-                stacklevel=3,
+                "pass the module that is called, and call it rather than its forward, or watch without it."
             )
 
     def _write_report(self, path: Path) -> None:
@@ -251,7 +266,7 @@ class LossWatch(Generic[Network]):
         try:
             write_watch_report(record.stamped(""), path)
         except (OSError, ValueError) as error:
-            warnings.warn(f"the page {path} could not be written: {error}", stacklevel=4)
+            warn_in_training(f"the page {path} could not be written: {error}")
 
     def summary(self) -> str:
         """A line on the monitor: how held-out items ended, what it found, how often it asked, and `restored`."""

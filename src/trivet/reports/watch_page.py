@@ -78,7 +78,7 @@ def _quiet(record: WatchRecord) -> str:
     monitor, sentences = record.monitor, []
     if (probe := monitor.probe) is not None:
         calls = len(series_steps(probe.series))
-        cost = "" if not probe.cost else f", which cost {percent(probe.cost)}\u00a0% of the steps"
+        cost = "" if not probe.cost else f", an estimated {percent(probe.cost)}\u00a0% of the cost of the steps"
         sentences.append(f"{number(probe.items)} held-out items were embedded {number(calls)} times{cost}.")
     if checks := series_steps(monitor.series):
         sentences.append(f"Batches were looked at {number(len(checks))} times, the last at step {number(checks[-1])}.")

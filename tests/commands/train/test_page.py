@@ -463,7 +463,7 @@ def test_what_was_foretold_asked_and_kept_stands_over_the_curves(tmp_path: Path)
     }
     text = page_text(record, tmp_path)
     assert "This run will probably collapse: so it is." in text
-    assert "The guard asked 150 held-out items 3 times; that cost 1.2 % of the steps." in text
+    assert "The guard asked 150 held-out items 3 times, an estimated 1.2 % of the cost of the steps." in text
     assert "The result is the network of step 12, as the last one was worse on these items." in text
     assert text.index("so it is.") < text.index("150 held-out items that the guard asked")
     page = (tmp_path / "report.html").read_text()

@@ -241,8 +241,8 @@ def _guard_notes(record: RunRecord) -> list[str]:
     if probe is not None and probe.cost is not None:
         times = number(len(series_steps(probe.series)))
         sentences.append(
-            f"The guard asked {number(probe.items)} held-out items {times} times; that cost "
-            f"{percent(probe.cost)}\u00a0% of the steps."
+            f"The guard asked {number(probe.items)} held-out items {times} times, an estimated "
+            f"{percent(probe.cost)}\u00a0% of the cost of the steps."
         )
     if record.monitor.closing is not None:
         sentences.append(record.monitor.closing)
