@@ -21,7 +21,7 @@ from trivet.losses.engine.step_stats import StepStats
 from trivet.mining.batch import Labels
 from trivet.mining.relations import Classes, Relation, TwoSided
 from trivet.runtime.json_numbers import json_section
-from trivet.runtime.training_warning import warn_in_training
+from trivet.runtime.training_warning import warn
 
 __all__ = ["ALARMS", "FIRST", "SERIES", "CollapseMonitor", "Event", "EventKind"]
 
@@ -314,7 +314,7 @@ class CollapseMonitor:
         kind = sentence.partition(":")[0]
         if kind not in self._warned:
             self._warned.add(kind)
-            warn_in_training(sentence)
+            warn(sentence)
 
 
 def _fault(embeddings: object, labels: object, fine: object) -> str | None:

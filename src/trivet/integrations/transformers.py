@@ -22,7 +22,7 @@ from trivet.integrations.watch import LOGGED, Action, LossWatch
 from trivet.io.atomic_files import clear_left, write_atomic
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
-from trivet.runtime.training_warning import warn_in_training
+from trivet.runtime.training_warning import warn
 
 CALLBACKS = "trivet_callbacks"  # the attribute of the state of a training that lists those of this file
 
@@ -147,7 +147,7 @@ class MonitorTrainerCallback(TrainerCallback):
         try:
             _write(path, json.dumps(self.monitor.state_dict()).encode())
         except OSError as error:
-            warn_in_training(f"the checkpoint holds no state of the monitor: {error}.")
+            warn(f"the checkpoint holds no state of the monitor: {error}.")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -164,7 +164,7 @@ class MonitorTrainerCallback(TrainerCallback):
         try:
             self.monitor.load_state_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            warn_in_training(
+            warn(
                 f"the monitor starts over at step {state.global_step}: its state cannot be read ({error!r}). To "
                 "resume from another folder, call monitor.load_state_dict with the contents of that file before "
                 "training."
@@ -253,7 +253,7 @@ class LossTrainerCallback(TrainerCallback):
         try:
             _write(path, serialised({name: value.contiguous() for name, value in self.loss.state_dict().items()}))
         except OSError as error:
-            warn_in_training(f"the checkpoint holds no state of the loss: {error}.")
+            warn(f"the checkpoint holds no state of the loss: {error}.")
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -266,7 +266,7 @@ class LossTrainerCallback(TrainerCallback):
         try:
             self.loss.load_state_dict(load_file(path, device=str(args.device)))
         except (OSError, SafetensorError) as error:
-            warn_in_training(
+            warn(
                 f"the loss keeps the parameters it has: its state cannot be read ({error!r}). To resume from another "
                 "folder, call loss.load_state_dict with the contents of that file before training."
             )

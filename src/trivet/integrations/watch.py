@@ -21,7 +21,7 @@ from trivet.io.overwrite_guard import Output, check_outputs, page
 from trivet.mining.batch import Labels
 from trivet.reports.monitor_record import MonitorRecord, WatchRecord
 from trivet.runtime.arguments import check_name
-from trivet.runtime.training_warning import warn_in_training
+from trivet.runtime.training_warning import warn
 
 Action = Literal["warn", "stop"]
 Network = TypeVar("Network", bound=nn.Module)
@@ -186,7 +186,7 @@ class LossWatch(Generic[Network]):
         if not stopping or not self.agree(certain, device):
             return False
         if main and all(event.suspected for event in self.monitor.events):
-            warn_in_training("Training stops: another process reported an event.")
+            warn("Training stops: another process reported an event.")
         return True
 
     def update(
@@ -206,7 +206,7 @@ class LossWatch(Generic[Network]):
         events = self.monitor.events[first:]
         for event in events if main else ():
             stops = " Training stops." if stopping and not event.suspected else ""
-            warn_in_training(event_sentences(event) + stops)
+            warn(event_sentences(event) + stops)
         return events
 
     def agree(self, event: bool, device: torch.device) -> bool:
@@ -248,7 +248,7 @@ class LossWatch(Generic[Network]):
         self.monitor.probing.on_best = self._best = None
         log.info(self.summary())
         if finished and main and needs_batches and not self.monitor.series["step"]:
-            warn_in_training(
+            warn(
                 "the monitor needs batches: the loss was never called as loss(embeddings, labels) during training; "
                 "pass the module that is called, and call it rather than its forward, or watch without it."
             )
@@ -266,7 +266,7 @@ class LossWatch(Generic[Network]):
         try:
             write_watch_report(record.stamped(""), path)
         except (OSError, ValueError) as error:
-            warn_in_training(f"the page {path} could not be written: {error}")
+            warn(f"the page {path} could not be written: {error}")
 
     def summary(self) -> str:
         """A line on the monitor: how held-out items ended, what it found, how often it asked, and `restored`."""

@@ -5,6 +5,6 @@ from __future__ import annotations
 import warnings
 
 
-def warn_in_training(sentence: str) -> None:
+def warn(sentence: str) -> None:
     """Warn each time, with no line of code: `trivet:0: UserWarning: ...`; filters know it by the module "trivet"."""
     warnings.warn_explicit(sentence, UserWarning, filename="trivet", lineno=0)
