@@ -49,13 +49,8 @@ CHOOSING = 0.95  # confidence of the intervals by which two results are compared
 LEVELS = "the labels", "the finer classes"  # in a sentence
 FINER = LEVELS[1]
 RESULTS = ("reference", "best", "before", "last")
-SHAPE = (
-    "mean_distance",
-    "first_axis",
-    "spots",
-    "precision",
-    "centred_recall",
-)  # the numbers of a result that no series has
+SHAPE = ("mean_distance", "first_axis", "spots", "precision", "centred_recall")
+"""The numbers of a result that no series has."""
 
 
 class ItemScores(NamedTuple):
