@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +201,11 @@ class BatchHardMiner(MeanReducer):
 def follow(message: str) -> list[object]:
     """What the code in an error gives: calls as they are, options as those of a loss, measures as measured."""
     loss = trivet.TripletLoss(margin=0.2, distance="euclidean", positives="easy", negatives="hard")
-    names = {"trivet": trivet, "math": math, "torch": torch, "loss": loss, **NUMBERS, **BATCH}
+    indices_tuple = tuple(trivet.mine(ROWS, torch.arange(12) % 4))
+    names = {"trivet": trivet, "math": math, "torch": torch, "loss": loss, "indices_tuple": indices_tuple}
+    names |= {**NUMBERS, **BATCH}
     values = []
-    for code in re.findall(r" (?:use|pass) (.*?)(?:;|\.$|\. Allowed| \(\w)", message):
+    for code in re.findall(r" (?:use|pass) (?!the others)(.*?)(?:;|\.$|\. Allowed| \(\w)", message):
         if calls := [call for call in CALL.findall(code) if call.startswith(("trivet.", "loss("))]:
             values += [eval(call.replace(", gather=True", ""), names) for call in calls]
         elif "=" in code:
@@ -247,6 +250,16 @@ def test_options_of_another_library_are_errors_that_name_ours() -> None:
         (lambda: trivet.TripletLoss(smooth_loss=True), "use trivet.TripletLoss(soft=True, "),
         (lambda: trivet.MultiSimilarityLoss(alpha=2), "use trivet.MultiSimilarityLoss(positive_scale=2, "),
         (lambda: trivet.ArcFaceLoss(num_classes=3, embedding_size=4), "pass embedding_dim."),
+        (lambda: trivet.TripletLoss(embedding_size=4), "no argument 'embedding_size'; leave it out: elsewhere it is"),
+        (lambda: trivet.MultiSimilarityLoss(distance=CosineSimilarity()), "which is always 'cosine': leave it out."),
+        (lambda: trivet.NPairLoss(distance=CosineSimilarity()), "use trivet.NPairLoss(temperature=0.1, normalize=True"),
+        (lambda: trivet.TripletLoss(miner=BatchHardMiner()), 'for BatchHardMiner() pass positives="hard", negatives='),
+        (
+            lambda: trivet.TripletLoss(miner=None),
+            "for miner pass positives= and negatives= of a loss, and trivet.mine.",
+        ),
+        (lambda: trivet.TripletLoss(triplets_per_anchor=3), "pass positives=trivet.RandomPositive(k=3), negatives="),
+        (lambda: trivet.ContrastiveLoss(pos_margin=0), "use trivet.ContrastiveLoss(positive_margin=0, margin=1, "),
         (lambda: trivet.PKBatches(labels, m=4, batch_size=8), "use trivet.PKBatches(labels, num_classes="),
         (lambda: trivet.CrossBatchMemory(loss, memory_size=8), "CrossBatchMemory takes nothing by position: got 1; "),
         (lambda: trivet.CrossBatchMemory(memory_size=8), "use trivet.CrossBatchMemory(size=memory_size - batch_size"),
@@ -254,6 +267,7 @@ def test_options_of_another_library_are_errors_that_name_ours() -> None:
         (lambda: loss(embeddings, labels, ref_emb=embeddings), "for ref_emb pass references: "),
         (lambda: loss(embeddings, labels, indices_tuple=()), "for indices_tuple pass indices."),
         (lambda: loss(embeddings, labels, ()), "TripletLoss takes embeddings, labels by position: got 3; .* indices=,"),
+        (lambda: loss(embeddings, labels, ()), "use loss(embeddings, labels, indices=indices_tuple)."),
         (lambda: trivet.mine(embeddings, labels, ref_labels=labels), "for ref_labels pass reference_labels."),
         (lambda: retrieve(embeddings, labels, reference=embeddings), "for reference pass gallery: "),
         (lambda: retrieve(embeddings, labels, measures=["precision_at_1"]), "for precision_at_1 pass recall@1 "),
@@ -263,6 +277,52 @@ def test_options_of_another_library_are_errors_that_name_ours() -> None:
             call()
         if " use " in str(caught.value):
             assert follow(str(caught.value))
+
+
+LOSSES = [loss for loss in map(OURS.get, trivet.losses.__all__) if isinstance(loss, type)]
+NEEDED = {"num_classes": 4, "embedding_dim": 6, "margin": 1.0}
+
+
+def made(loss: Any, **options: object) -> torch.nn.Module:
+    """A loss with these options, and those without a default."""
+    parameters = signature(loss).parameters.values()
+    needed = {each.name: NEEDED[each.name] for each in parameters if each.default is each.empty}
+    value: torch.nn.Module = loss(**{**needed, **options})
+    return value
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_an_object_of_pytorch_metric_learning_is_an_error_of_every_option_that_takes_names(loss: Any) -> None:
+    names = theirs()
+    objects = [names[name] for name in ("CosineSimilarity", "MeanReducer", "BatchHardMiner")]
+    for option in {"distance", "reduction", "positives", "negatives"} & {*signature(loss).parameters}:
+        for value in [*objects, *(each() for each in objects), names["LpDistance"](power=2)]:
+            with pytest.raises(ValueError, match=rf"^{option} = [^\n]*; a name of pytorch[^\n]*pass [^\n]*Allowed: "):
+                made(loss, **{option: value})
+        with pytest.raises(ValueError, match=f"^{option} = Linear.*; Allowed: "):
+            made(loss, **{option: torch.nn.Linear(1, 1)})
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_every_loss_advises_options_that_it_has(loss: Any) -> None:
+    names, parameters = theirs(), {*signature(loss).parameters}
+    for option, value in {
+        "distance": names["CosineSimilarity"](),
+        "reducer": names["MeanReducer"](),
+        "normalize_embeddings": False,
+        "embedding_size": 6,
+        "miner": names["BatchHardMiner"](),
+        "triplets_per_anchor": 3,
+    }.items():
+        if option not in parameters:
+            with pytest.raises(TypeError, match=f"^{loss.__name__} has no argument '{option}'") as caught:
+                made(loss, **{option: value})
+            (advised,) = re.findall("leave it out|(?:pass|use) .*", str(caught.value).partition(": elsewhere")[0])
+            assert advised == "leave it out" or {*re.findall(r"(\w+)(?==|\.$)", advised)} & parameters
+    with pytest.raises(TypeError, match=f"^{loss.__name__} has no argument 'nonsense'"):
+        made(loss, nonsense=1)
+    with pytest.raises(TypeError, match=f"^{loss.__name__} takes embeddings, labels by position: got 3; "):
+        made(loss)(ROWS, BATCH["labels"], ())
 
 
 def test_an_error_inside_a_call_stays_what_it_is() -> None:
@@ -277,9 +337,17 @@ def test_an_import_says_the_same_and_near_names_are_named() -> None:
         from trivet.losses import NTXentLoss  # noqa: F401
     with pytest.raises(ImportError, match="for miners pass positives= and"):
         from trivet import miners  # noqa: F401
+    with pytest.raises(ImportError, match=r'for distance=CosineSimilarity\(\) pass distance="cosine"'):
+        from trivet.distances import CosineSimilarity  # noqa: F401
     for module, name, message in (
         (trivet, "TripletLos", "did you mean 'TripletLoss'"),
         (trivet, "NTXentLos", "NTXentLoss is a name of pytorch-metric-learning: for NTXentLoss"),
+        (
+            trivet,
+            "DistributedMinerWrapper",
+            "use loss(embeddings, labels, gather=True) of a loss with the positives and ",
+        ),
+        (trivet, "utils", "for utils use trivet.metrics.retrieve for its AccuracyCalculator, and gather of a loss "),
         (trivet.samplers, "PKBatch", "did you mean 'PKBatches'"),
         (trivet, "loss", "did you mean 'losses'"),
         (trivet, "nothing_like_it", "no attribute 'nothing_like_it'$"),

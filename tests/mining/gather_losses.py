@@ -632,7 +632,12 @@ def wrong_label_is_an_error_everywhere(crew: Crew) -> None:
 
 @check
 def indices_are_an_error_everywhere(crew: Crew) -> None:
-    rejected(crew, crew.size - 1, "indices count the rows of one process: got them with gather;", with_indices)
+    rejected(
+        crew,
+        crew.size - 1,
+        "indices must be left out with gather, as they count the rows of one process: got both;",
+        with_indices,
+    )
 
 
 @check

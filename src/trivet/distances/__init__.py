@@ -1,5 +1,7 @@
 """Distances and similarities between rows of `(N, d)` tensors."""
 
+from typing import TYPE_CHECKING, Any
+
 from trivet.distances.arrays import as_classes, as_rows
 from trivet.distances.pairwise import (
     Distance,
@@ -17,6 +19,7 @@ from trivet.distances.pairwise import (
     unit_rows_of,
 )
 from trivet.runtime.arrays import Array
+from trivet.runtime.counterparts import missing_attribute
 
 __all__ = [
     "Array",
@@ -36,3 +39,9 @@ __all__ = [
     "unit_rows",
     "unit_rows_of",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing_attribute(__name__, name, __all__)

@@ -88,6 +88,11 @@ def _has_float64(device: str) -> bool:
 class PreciseModule(nn.Module):
     """A module that stays on the CPU where the device to which it is brought has no float64, as `precise` says."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        module = super().__new__(cls)
+        nn.Module.__init__(module)  # before options, which somebody may give a module
+        return module
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         return super()._apply(lambda values: precise(fn(values)), recurse)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -15,7 +15,7 @@ from trivet.distances import check_embeddings, device, unit_rows_of
 from trivet.mining.batch import NUMBERS_PER_BLOCK
 from trivet.mining.gather import LocalBatch, sum_over_processes
 from trivet.mining.gather import gather as gather_batches
-from trivet.runtime.arguments import check_above_zero
+from trivet.runtime.arguments import check_above_zero, explain_arguments
 
 
 class DistillationLoss(nn.Module):
@@ -51,6 +51,7 @@ class DistillationLoss(nn.Module):
         tensor(0.2311)
     """
 
+    @explain_arguments
     def __init__(self, *, temperature: float = 0.05, block_size: int | None = None) -> None:
         super().__init__()
         self.temperature = check_above_zero(temperature, name="temperature")
@@ -62,6 +63,7 @@ class DistillationLoss(nn.Module):
         """The options."""
         return f"temperature={self.temperature}, block_size={self.block_size}"
 
+    @explain_arguments
     def forward(
         self,
         embeddings: Tensor,

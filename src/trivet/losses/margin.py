@@ -15,7 +15,7 @@ from trivet.losses.set_sums import hinge_sum
 from trivet.losses.triplet_terms import pair_terms
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import check_at_least, check_count, check_name
+from trivet.runtime.arguments import check_at_least, check_count, check_name, explain_arguments
 
 
 class MarginLoss(EmbeddingLoss):
@@ -60,6 +60,7 @@ class MarginLoss(EmbeddingLoss):
     parameter = "beta"
     beta: Tensor
 
+    @explain_arguments
     def __init__(
         self,
         *,

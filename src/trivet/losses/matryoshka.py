@@ -82,6 +82,7 @@ class MatryoshkaLoss(nn.Module):
         """Those of the losses."""
         return [group for loss in self.losses for group in cast(EmbeddingLoss, loss).optimizer_groups()]
 
+    @explain_arguments
     def forward(
         self,
         embeddings: Tensor,

@@ -15,7 +15,7 @@ from trivet.mining import NegativeName, NegativeSelector, PositiveName, Positive
 from trivet.mining.batch import Labels
 from trivet.mining.index_tuples import Disjoint
 from trivet.mining.relations import Relation
-from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, check_count
+from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, check_count, explain_arguments
 
 
 @loss_options
@@ -69,6 +69,7 @@ class ProxyLoss(EmbeddingLoss):
         classes = torch.arange(self.num_classes).repeat_interleave(self.proxies_per_class)
         self.register_buffer("classes", classes, persistent=False)  # of the proxies
 
+    @explain_arguments
     def forward(
         self,
         embeddings: Tensor,

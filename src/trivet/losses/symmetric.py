@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining.batch import Labels
+from trivet.runtime.arguments import explain_arguments
 
 
 class SymmetricLoss(nn.Module):
@@ -36,10 +37,12 @@ class SymmetricLoss(nn.Module):
         tensor(0.7532)
     """
 
+    @explain_arguments
     def __init__(self, loss: EmbeddingLoss) -> None:
         super().__init__()
         self.loss = loss
 
+    @explain_arguments
     def forward(
         self,
         embeddings: Tensor,

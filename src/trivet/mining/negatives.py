@@ -15,7 +15,7 @@ from torch import Tensor
 from trivet.distances import device, exact_order, squared_beyond
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.selected_set import Bands, SelectedItems, SelectedSet, Selector, nothing
-from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, check_name, nearest
+from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, brief_repr, check_name, nearest
 
 __all__ = [
     "AllNegatives",
@@ -373,7 +373,9 @@ def negative_selector(selector: NegativeName | NegativeSelector) -> NegativeSele
     if isinstance(selector, NegativeSelector):
         return selector
     if not isinstance(selector, str) or selector not in NEGATIVES:
-        raise ValueError(f"negatives = {selector!r} is not a negative strategy; {nearest(selector, NEGATIVES)}")
+        raise ValueError(
+            f"negatives = {brief_repr(selector)} is not a negative strategy; {nearest(selector, NEGATIVES)}"
+        )
     return NEGATIVES[selector]()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.selected_set import SelectedItems, Selector, nothing
-from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, nearest
+from trivet.runtime.arguments import AT_LEAST_ZERO, COUNT, brief_repr, nearest
 
 __all__ = [
     "AllPositives",
@@ -186,7 +186,9 @@ def positive_selector(selector: PositiveName | PositiveSelector) -> PositiveSele
     if isinstance(selector, PositiveSelector):
         return selector
     if not isinstance(selector, str) or selector not in POSITIVES:
-        raise ValueError(f"positives = {selector!r} is not a positive strategy; {nearest(selector, POSITIVES)}")
+        raise ValueError(
+            f"positives = {brief_repr(selector)} is not a positive strategy; {nearest(selector, POSITIVES)}"
+        )
     return POSITIVES[selector]()
 
 

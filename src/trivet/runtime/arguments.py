@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
-from trivet.runtime.counterparts import advice
+from trivet.runtime.counterparts import advice, call_advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,11 +22,16 @@ def nearest(name: object, allowed: Iterable[str]) -> str:
     For a class of another library, or an object of it, what stands for it here.
     """
     names = sorted(allowed)
-    text = name if isinstance(name, str) else type(name).__name__
+    text = name if isinstance(name, str) else name.__name__ if isinstance(name, type) else type(name).__name__
     guess = advice(text) if text[:1].isupper() else ""
-    if not guess and (close := difflib.get_close_matches(text, names, n=1, cutoff=0.5)):
+    if not guess and isinstance(name, str) and (close := difflib.get_close_matches(text, names, n=1, cutoff=0.5)):
         guess = f"did you mean {close[0]!r}?"
     return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
+
+
+def brief_repr(value: object) -> str:
+    """The first line of a representation; of a module that holds others its name."""
+    return repr(value).partition("(\n")[0]
 
 
 def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -56,22 +61,35 @@ def _wrong_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
     by_position = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD][first:]
     by_name = [each.name for each in parameters if each.kind is Parameter.KEYWORD_ONLY]
     if len(args) - first > len(by_position):
+        call = call_advice(by_position, by_name)
         return (
             f"{name} takes {', '.join(by_position) or 'nothing'} by position: got {len(args) - first}; pass "
-            f"the others by name: {', '.join(f'{each}=' for each in by_name)}."
+            f"the others by name: {', '.join(f'{each}=' for each in by_name)}{call and f'; {call}'}."
         )
     unknown = [each for each in kwargs if each not in {*by_position, *by_name}]
     if not unknown or any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
         return ""
-    help_text = advice(unknown[0], callee=name, value=kwargs[unknown[0]])
-    return f"{name} has no argument {unknown[0]!r}; {help_text or nearest(unknown[0], [*by_position, *by_name])}"
+    option, value, options = unknown[0], kwargs[unknown[0]], [*by_position, *by_name]
+    if help_text := advice(option, callee=name, options=options, value=value):
+        return f"{name} has no argument {option!r}; {help_text}"
+    if first and option in (fixed := _fixed_options(args[0])):
+        return f"{name} has no argument {option!r}, which is always {fixed[option]!r}: leave it out."
+    if elsewhere := advice(option, value=value):
+        return f"{name} has no argument {option!r}; leave it out: elsewhere it is {elsewhere}"
+    return f"{name} has no argument {option!r}; {nearest(option, options)}"
+
+
+def _fixed_options(instance: object) -> dict[str, Any]:
+    """Values of the options of a dataclass that its constructor does not take."""
+    every = fields(instance) if is_dataclass(instance) else ()
+    return {field.name: field.default for field in every if not field.init and field.default is not MISSING}
 
 
 def check_name(value: object, allowed: Iterable[str], *, name: str) -> None:
     """Raise ValueError, with the nearest allowed value, unless `value` is one of them."""
     allowed = list(allowed)
     if value not in allowed:
-        raise ValueError(f"{name} = {value!r} is not known; {nearest(value, allowed)}")
+        raise ValueError(f"{name} = {brief_repr(value)} is not known; {nearest(value, allowed)}")
 
 
 def check_at_least(low: float, value: float, *, name: str) -> float:

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import NamedTuple
 
 CODE = re.compile(r"`([^`]+)`")
+OPTION = re.compile(r"\b(\w+)=")
 CLASS = re.compile(r"(?<![\w.])(?=[A-Z]\w*\()")  # where its name begins, without its module
 
 
@@ -48,24 +50,32 @@ def foreign_names() -> frozenset[str]:
     return frozenset(name for row in counterparts() for span in row.there for name in _names(span))
 
 
-def advice(word: str, *, callee: str = "", value: object = None) -> str:
+def advice(word: str, *, callee: str = "", options: Iterable[str] = (), value: object = None) -> str:
     """Advice on what stands here for a name or an option of another library; "" where no row has it.
 
     Args:
-        callee: the function or class of this library that got it as an option; "" if it is no option.
-        value: of the option.
+        callee: the function or class of this library that got it as an option; "" if it is no option, or for any.
+        options: of the callee; rows of others, and calls of others, are not for it.
+        value: of the option, an object of another library or a class of it, of which the rows are then.
     """
+    value_name = value.__name__ if isinstance(value, type) else type(value).__name__
+    allowed = {*options}
     matches = []
     for row in counterparts():
         options_of_callee = callee and f"{callee}(" in row.here
+        if callee and not options_of_callee and (_is_call(row.here) or not _options(row.here) <= allowed):
+            continue
         for span in row.there:
             if word in (re.findall(r"\w+", span) if options_of_callee else _names(span)):
-                matches.append((0 if re.match(rf"{word}\b", span) else len(span), span, row))
+                matches.append((0 if re.match(rf"(\w+=)?{word}\b", span) else len(span), span, row))
+    if value_name in foreign_names():
+        matches = [match for match in matches if f"{value_name}(" in match[1]]
+        if not matches and value_name != word:
+            return advice(value_name, callee=callee, options=options)
     if not matches:
         return ""
     least = min(length for length, *_ in matches)
     best = [(span, row) for length, span, row in matches if length == least]
-    best = [(span, row) for span, row in best if f"{type(value).__name__}(" in span] or best
     if _is_call(best[0][1].here):  # the first row of a class is that of its defaults
         best = best[:1]
     sentences = [_sentence(span, row) for span, row in best if row is best[0][1] or not _is_call(row.here)]
@@ -77,6 +87,23 @@ def _names(span: str) -> list[str]:
     return re.findall(r"^\w+(?=$|[(=])|(?<![.\w])\w+(?=\()", span)
 
 
+def call_advice(by_position: Iterable[str], by_name: Iterable[str]) -> str:
+    """Advice on a call with one argument more by position than ours, which has it by name; "" where no row has it."""
+    start, names = ", ".join(by_position), {*by_name}
+    for row in counterparts():
+        for span in row.there:
+            if start and re.fullmatch(rf"\w+\({start}, \w+\)", span) and names & {*OPTION.findall(row.here)}:
+                return _sentence(span, row)
+    return ""
+
+
+def _options(here: str) -> set[str]:
+    """The options that a text names, as `margin=1` or alone in its first code; none of a call with its own."""
+    if _is_call(here):
+        return set()
+    return {*OPTION.findall(re.sub(r"\([^()]*\)", "", here))} or {*re.findall(r"^`(\w+)`", here)}
+
+
 def _is_call(here: str) -> bool:
     return re.match(r"`[\w.]+\(", here) is not None
 
@@ -85,7 +112,7 @@ def _sentence(span: str, row: Counterpart) -> str:
     """Advice on a piece of code of another library, with what stands for it."""
     here = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", row.here.partition(". ")[0])
     here = CODE.sub(lambda code: code[1] if "..." in code[1] else CLASS.sub("trivet.", code[1]), here)
-    verb = "there is" if here.startswith("none") else "use" if _is_call(row.here) else "pass"
+    verb = "there is" if here.startswith("none") else "use" if re.match(r"`\w+[.(]", row.here) else "pass"
     equal = re.split(r"[:;.]", row.value)[0]
     return f"for {span} {verb} {here}{equal and f' ({equal})'}"
 
@@ -93,12 +120,13 @@ def _sentence(span: str, row: Counterpart) -> str:
 def missing_attribute(module: str, name: str, known: Iterable[str]) -> Exception:
     """The error for a name that a module does not have: what stands for it, or the nearest that there is.
 
-    It is an ImportError where an import statement wants the name, which would drop the words of an AttributeError.
+    It is an ImportError where an import statement wants the name, which would drop the words of an AttributeError; one
+    that wants a module that is not loaded yet goes on after an AttributeError.
     """
     known = {*known}
     text = advice(name)
     if not text and (close := get_close_matches(name, {*known, *foreign_names()}, n=1, cutoff=0.75)):
         text = f"did you mean {close[0]!r}?" if close[0] in known else f"{close[0]} is {advice(close[0])}"
     imported = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
-    error = ImportError if imported else AttributeError
+    error = ImportError if imported and find_spec(f"{module}.{name}") is None else AttributeError
     return error(f"module {module!r} has no attribute {name!r}{text and f'; {text}'}", name=name)

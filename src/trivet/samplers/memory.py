@@ -139,6 +139,7 @@ class CrossBatchMemory(PreciseModule):
             torch.cat([precise(ids).to(torch.int64), self.stored_ids[:count]]),
         )
 
+    @explain_arguments
     def forward(
         self,
         loss: EmbeddingLoss,

@@ -45,17 +45,19 @@ class EmbeddingLoss(LossDefinition, device.PreciseModule):
     key: Tensor
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        nn.Module.__init__(self)
+        vars(self).update(self._modules)  # an option that is a module is one like others: to be checked
+        self._modules.clear()
         check_name(self.distance, get_args(Distance), name="distance")
         check_name(self.reduction, self.reductions, name="reduction")
         if not 0 <= self.trim < 1:
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {self.trim}.")
         if self.block_size is not None and self.block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {self.block_size}; None chooses it by memory.")
-        self.positives, self.negatives = positive_selector(self.positives), negative_selector(self.negatives)
+        positives, negatives = positive_selector(self.positives), negative_selector(self.negatives)
+        vars(self).update(positives=positives, negatives=negatives)
         check_options(self)
         margin = check_at_least(0, self.margin, name="margin")
-        self.strategy = Strategy(self.positives, self.negatives, distance=self.distance, margin=margin)
+        self.strategy = Strategy(positives, negatives, distance=self.distance, margin=margin)
         self.normalize = self.normalize or self.distance == "cosine"
         check_disjoint(self.disjoint, self.strategy)
         self.register_buffer("key", new_key(generator))  # a seed, and how many batches have drawn with it
@@ -153,7 +155,10 @@ class EmbeddingLoss(LossDefinition, device.PreciseModule):
 
         def checked() -> Batch:
             if gather and indices is not None:
-                raise ValueError("indices count the rows of one process: got them with gather; leave one of them out.")
+                raise ValueError(
+                    "indices must be left out with gather, as they count the rows of one process: got both; choose by "
+                    "the positives and negatives of the loss."
+                )
             if gather and references is embeddings:
                 raise ValueError(
                     "references must be the same on every process: got the embeddings themselves with gather; leave "
