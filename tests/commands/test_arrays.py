@@ -192,6 +192,12 @@ def test_mistakes_are_named_by_parameters(message: str) -> None:
     assert "--" not in str(caught.value)
 
 
+def test_what_must_have_a_name_is_listed() -> None:
+    words = r"^audit must be given all but embeddings and labels by name: got 3 values .*, neighbours, .*, texts, "
+    with pytest.raises(TypeError, match=words):
+        trivet.audit(BEFORE, NAMES, ["text"] * 120)  # type: ignore[misc]
+
+
 def test_a_diagnosis_has_its_verdicts_and_the_measures_of_classes() -> None:
     fine = {"half": 2 * NUMBERS + np.arange(120) % 12 // 6}
     other = 4 * NUMBERS + np.arange(120) % 24 // 6  # a finer level that is not asked for

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from trivet.commands.printing import print_table, print_text
-from trivet.commands.train.printing import print_folds, print_run
+from trivet.commands.train.printing import print_folds, print_run, run_contents
 from trivet.commands.train.record import CrossValidation
+from trivet.reports.result import TextTable
 from trivet.reports.run_record import RunRecord
 from trivet_papers.checks import Check
 from trivet_papers.simulate.command import print_checks
@@ -73,6 +74,16 @@ def test_a_run(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(width, capsys)
     assert numbers(out).count("74.6") == 2  # of each level: equal rows are one
     assert all(head in out for head in ("recall@1", "recall@8", "map@r"))
+
+
+def test_the_result_is_among_the_candidates_where_there_is_room_for_a_few() -> None:
+    names = ("one", "two", "three", "four")
+    tried = [{"name": name, "rung": "head", "recall@1": 0.5, "map@r": 0.4} for name in names]
+    record = {"ladder": {"candidates": [*tried, {"name": "no", "rung": "head"}], "result": "four"}}
+    (table,) = run_contents(RunRecord.read(record), Path("runs/x"))
+    assert isinstance(table, TextTable)
+    assert [line.split()[0] for line in table.lines(4)] == ["Candidates", "candidate", "one", "four"]
+    assert [line.split()[0] for line in table.lines()][2:] == [*names]
 
 
 def test_folds(width: int, capsys: pytest.CaptureFixture[str]) -> None:

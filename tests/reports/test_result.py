@@ -111,11 +111,13 @@ def test_the_page_replaces_its_own_kind_alone(tmp_path: Path) -> None:
     assert Small().save(str(path)) == path
     assert Small().save(path).read_bytes().endswith(b"new")
     path.write_text("mine")
-    with pytest.raises(ValueError, match=r"^save replaces only a file that it wrote itself: .* exists and is none"):
+    with pytest.raises(ValueError, match=r"^save replaces only a file that it wrote itself: .*; name another file"):
         Small().save(path)
     assert path.read_text() == "mine"
     with pytest.raises(ValueError, match=r"^an output must be a file in a folder that exists"):
         Small().save(tmp_path / "no" / "page.html")
+    with pytest.raises(ValueError, match=r"^save writes a page of HTML: got .*table\.csv; name it table\.html\.$"):
+        Small().save(tmp_path / "table.csv")
 
 
 def test_a_frame_needs_pandas() -> None:

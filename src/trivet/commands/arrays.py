@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
@@ -30,9 +31,17 @@ Returned = TypeVar("Returned")
 
 def of_arrays(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """Make errors of a function name its parameters in place of options, and the extra that it needs."""
+    parameters = signature(function).parameters.values()
+    first = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    others = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
 
     @wraps(function)
     def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
+        if len(arguments) > len(first):
+            raise TypeError(
+                f"{function.__name__} must be given all but {' and '.join(first)} by name: got {len(arguments)} values "
+                f"without one; put a name before each of the others, of {', '.join(others)}."
+            )
         try:
             return function(*arguments, **options)
         except ValueError as error:

@@ -205,7 +205,7 @@ def _check_file(output: Output) -> None:
         raise ValueError(f"{option} must name a new file: {path} exists; choose another {option}.")
     if not output.recognised(path):
         raise ValueError(
-            f"{option} replaces only a file that it wrote itself: {path} exists and is none; choose another {option}."
+            f"{option} replaces only a file that it wrote itself: {path} exists and is none; name another file."
         )
     if output.force is False:
         raise ValueError(f"{path} exists: choose another {option}, or add --force to replace it.")

@@ -132,9 +132,12 @@ class Result(ABC):
         """Write the page of the command to a file, and return its path.
 
         Raises:
-            ValueError: if there is a file that is no such page, or its folder does not exist.
+            ValueError: if its name does not end in .html, there is a file that is no such page, or its folder does not
+                exist.
         """
         path = Path(path)
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"save writes a page of HTML: got {path}; name it {path.with_suffix('.html').name}.")
         check_outputs([Output("save", path, page(self.kind))], [])
         self.write_page(path)
         return path

@@ -12,6 +12,9 @@ from playwright.sync_api import Page
 from tests.pages import page_words, write_evaluation_report
 from tests.watched import HOSTILE, Watched
 
+from trivet.commands.evaluate.page import level_views
+from trivet.commands.evaluate.record import ComparisonRecord
+
 RETRIEVAL = {"recall@1": 0.8, "recall@2": 0.9, "recall@10": 0.95, "map@r": 0.5}
 CHANCE = {"recall@1": 0.1, "recall@2": 0.2, "recall@10": 0.6, "map@r": 0.05}
 
@@ -152,7 +155,10 @@ def test_without_intervals_values_are_compared_as_shown(share: float, said: bool
             row("b.npz", -0.05, [-0.06, -0.04], [-0.09, 0.01]),
             "That interval includes 0, but the one for other items (+4.0 to +6.0) does not: better on these classes",
         ),
-        (row("b.npz", 0.05, [-0.01, 0.1], [-0.02, 0.2]), "The interval includes 0: it is not clear which of the two"),
+        (
+            row("b.npz", 0.05, [-0.01, 0.1], [-0.02, 0.2]),
+            "The interval includes 0: it is not clear in recall@1 which of",
+        ),
         (row("b.npz", 0.05, [0.04, 0.06], None), "interval for other items: +4.0 to +6.0). The interval excludes 0"),
         (row("b.npz", 0.05, None, None), "than a.npz; the record has no interval for this difference."),
         (row("b.npz", 0.0, [0.0, 0.0], [0.0, 0.0]), "b.npz and a.npz are equal in recall@1."),
@@ -164,6 +170,30 @@ def test_it_says_which_embedding_is_better(difference: dict[str, Any], said: str
     text = page_text({"results": [result(), result("b.npz")], "differences": differences}, tmp_path)
     assert said in text
     assert ("excludes 0" in text) == ("excludes 0" in said)
+
+
+@pytest.mark.parametrize(
+    ("recall", "precision", "clear"),
+    [
+        ([-0.02, 0.2], [-0.08, -0.03], True),  # the one says what the other cannot
+        ([0.01, 0.2], [-0.08, -0.03], True),  # they contradict each other
+        ([-0.2, -0.01], [-0.08, -0.03], False),
+        ([-0.02, 0.2], [-0.08, 0.03], False),
+        ([-0.02, 0.2], None, False),
+    ],
+)
+def test_a_measure_that_is_clear_where_the_first_is_not_is_in_the_answer(
+    recall: list[float], precision: list[float] | None, clear: bool
+) -> None:
+    first = row("b.npz", sum(recall) / 2, recall, recall)
+    differences = {"recall@1": [first], "map@r": [row("b.npz", -0.055, precision, precision)]}
+    record = {"results": [result(), result("b.npz")], "differences": {"digit": differences}}
+    (view,) = level_views(ComparisonRecord.read(record))[0]
+    sentence = (
+        "a.npz is 5.5 points better in MAP@R than b.npz (paired 95\u00a0% interval for other classes: +3.0 to +8.0). "
+        "The interval excludes 0: the result would very likely hold on other classes."
+    )
+    assert view.headlines[1:] == ([sentence] if clear else [])
 
 
 def test_tables_of_one_embedding(tmp_path: Path) -> None:

@@ -82,10 +82,12 @@ def test_a_result_is_a_network_a_page_and_a_run_of_which_nothing_is_left_without
     assert list(Path().iterdir()) == []
     rows = {(row["split"], row["level"], row["network"]): row["recall@1"] for row in result.rows()}
     assert rows["unseen", "label", "result"] == result.record.evaluation["label"]["recall@1"]
-    assert str(result).splitlines()[-1] == f"Run: {result.folder}"
+    assert str(result).splitlines()[-2] == f"Run: {result.folder}"
+    assert str(result).splitlines()[-1].startswith("Next: ")
     assert "<b>" in result._repr_html_()
     assert [axis.get_title(loc="left") for axis in result.figure().axes] == ["unseen: recall@1 by label"]
-    assert "what is k" in result.save("page.html").read_text()
+    for _ in range(2):
+        assert "what is k" in result.save("page.html").read_text()
     run = result.folder
     del result
     assert not run.exists()

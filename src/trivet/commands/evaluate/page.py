@@ -118,9 +118,16 @@ class LevelView:
 
     @property
     def headlines(self) -> list[str]:
-        """The sentences that answer first: on other forms, else by the first of the leading measures."""
-        compare_with = _compared if self.several else _sentences
-        return self.answers or [sentence for name in self.leads[:1] for sentence in compare_with(self, name)]
+        """The sentences that answer first: on other forms, else by the first of the leading measures.
+
+        Of several embeddings those of another leading measure follow that is clear where the first is not.
+        """
+        if self.answers or not self.leads:
+            return self.answers
+        first = self.leads[0]
+        if self.several:
+            return [*_compared(self, first), *_better_otherwise(self, first)]
+        return _sentences(self, first)
 
     @property
     def sentences(self) -> list[str]:
@@ -373,38 +380,54 @@ def _differences(
 
 def _compared(view: LevelView, name: str) -> list[str]:
     """Sentences on which embedding is better, and whether the paired interval excludes 0."""
-    sentences, first = [], view.shares[0].label
+    rows = view.differences.get(name, [])
+    return [line for of, row in rows if (line := _better(view, name, of, row)) is not None]
+
+
+def _better_otherwise(view: LevelView, name: str) -> list[str]:
+    """Sentences of other leading measures that clearly say what this one does not, the first for each embedding."""
+    lines: list[str] = []
     for of, row in view.differences.get(name, []):
-        difference = finite(row.difference)
-        if difference is None:
-            continue
-        if abs(difference) <= _SAME:
-            sentences.append(f"{of.label} and {first} are equal in {named(name)}.")
-            continue
-        better, worse, sign = (of.label, first, 1) if difference > 0 else (first, of.label, -1)
-        sentence = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
-        ends = {
-            over: sorted(sign * end for end in known)
-            for over in reversed(OVERS)
-            if (known := interval(row.over(over))) is not None
-        }
-        if not ends:
-            sentences.append(f"{sentence}; the record has no interval for this difference.")
-            continue
-        over, paired = next(iter(ends.items()))
-        sentence += f" (paired 95\u00a0% interval for {of.sampled[over]}: {between(paired, points)})"
-        if paired[0] > _SAME:
-            sentences.append(
-                f"{sentence}. The interval excludes 0: the result would very likely hold on {of.sampled[over]}."
-            )
-        elif over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
-            sentences.append(
-                f"{sentence}. That interval includes 0, but the one for other items "
-                f"({between(ends['queries'], points)}) does not: better on these classes, perhaps not on others."
-            )
-        else:
-            sentences.append(f"{sentence}. The interval includes 0: it is not clear which of the two is better.")
-    return sentences
+        for other in view.leads:
+            rows = [each for shares, each in view.differences.get(other, []) if shares is of]
+            if rows and (clear := _clear_sign(rows[0])) and clear != _clear_sign(row):
+                lines += filter(None, [_better(view, other, of, rows[0])])
+                break
+    return lines
+
+
+def _clear_sign(row: DifferenceRecord) -> int:
+    """1 or -1 where the widest interval of a difference lies on that side of 0; else 0."""
+    ends = next((known for over in reversed(OVERS) if (known := interval(row.over(over))) is not None), (0.0, 0.0))
+    return 1 if min(ends) > _SAME else -1 if max(ends) < -_SAME else 0
+
+
+def _better(view: LevelView, name: str, of: Shares, row: DifferenceRecord) -> str | None:
+    """A sentence on whether an embedding is better than the first; None without a difference."""
+    difference, first = finite(row.difference), view.shares[0].label
+    if difference is None:
+        return None
+    if abs(difference) <= _SAME:
+        return f"{of.label} and {first} are equal in {named(name)}."
+    better, worse, sign = (of.label, first, 1) if difference > 0 else (first, of.label, -1)
+    sentence = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
+    ends = {
+        over: sorted(sign * end for end in known)
+        for over in reversed(OVERS)
+        if (known := interval(row.over(over))) is not None
+    }
+    if not ends:
+        return f"{sentence}; the record has no interval for this difference."
+    over, paired = next(iter(ends.items()))
+    sentence += f" (paired 95\u00a0% interval for {of.sampled[over]}: {between(paired, points)})"
+    if paired[0] > _SAME:
+        return f"{sentence}. The interval excludes 0: the result would very likely hold on {of.sampled[over]}."
+    if over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
+        return (
+            f"{sentence}. That interval includes 0, but the one for other items "
+            f"({between(ends['queries'], points)}) does not: better on these classes, perhaps not on others."
+        )
+    return f"{sentence}. The interval includes 0: it is not clear in {named(name)} which of the two is better."
 
 
 def _rounded(count: object) -> int | None:

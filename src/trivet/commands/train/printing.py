@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trivet.commands.printing import echo, per_cent, print_contents, print_table, print_text
+from trivet.commands.printing import echo, per_cent, print_contents, print_table
 from trivet.reports.result import Contents, Paragraph, TextTable
 from trivet.runtime.text import event_title
 
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
 def print_run(record: RunRecord, folder: Path) -> None:
     """Print the answer of a run, its evaluation as a table, and what to do next."""
-    from trivet.commands.train.outcome import how_to_go_on
-
     print_contents(run_contents(record, folder))
     echo(f"Run: {folder}")
     echo(f"Report: {folder / 'report.html'}")
-    if (advice := how_to_go_on(record, folder)) is not None:
-        print_text(f"Next: {advice}")
+    print_contents(advice_contents(record, folder))
 
 
 def run_contents(record: RunRecord, folder: Path) -> Contents:
@@ -47,12 +44,22 @@ def run_contents(record: RunRecord, folder: Path) -> Contents:
         yield Paragraph(f"Note: {note}")
 
 
+def advice_contents(record: RunRecord, folder: Path) -> Contents:
+    """Advice on what to do next, where there is some."""
+    from trivet.commands.train.outcome import how_to_go_on
+
+    if (advice := how_to_go_on(record, folder)) is not None:
+        yield Paragraph(f"Next: {advice}")
+
+
 def _candidates(ladder: LadderRecord) -> TextTable:
     """The candidates that were measured; why others were not is said below."""
     from trivet.reports.ladder_view import COLUMNS, ladder_caption, ladder_rows
 
-    rows = [(row.name, *row.cells) for row in ladder_rows(ladder) if row.cells[0]]
-    return TextTable(ladder_caption(ladder), ("candidate",), COLUMNS, rows)
+    measured = [row for row in ladder_rows(ladder) if row.cells[0]]
+    rows = [(row.name, *row.cells) for row in measured]
+    result_first = sorted(range(len(rows)), key=lambda number: not measured[number].result)
+    return TextTable(ladder_caption(ladder), ("candidate",), COLUMNS, rows, leads=result_first)
 
 
 def _measures(record: RunRecord) -> Iterator[TextTable]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trivet.commands.train.outcome import answering_splits, evaluated_rows, split_result
 from trivet.commands.train.page import write_run_report
-from trivet.commands.train.printing import run_contents
+from trivet.commands.train.printing import advice_contents, run_contents
 from trivet.commands.train.record import RunSummary
 from trivet.datasets.arrays import as_matrix
 from trivet.datasets.texts import vectors_of
@@ -36,7 +36,7 @@ class TrainingResult(Result):
         temporary: the folder around it, which is removed with the result.
     """
 
-    kind = "report"
+    kind = "run"
 
     def __init__(self, run_record: RunRecord, folder: Path, *, temporary: Path | None = None) -> None:
         self.run_record, self.folder = run_record, folder
@@ -70,9 +70,10 @@ class TrainingResult(Result):
         return self.model.embed(list(items))
 
     def contents(self) -> Contents:
-        """The answer, the candidates, and the measures."""
+        """The answer, the candidates, the measures, and what to do next."""
         yield from run_contents(self.run_record, self.folder)
         yield Paragraph(f"Run: {self.folder}")
+        yield from advice_contents(self.run_record, self.folder)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network at each split and level, its measures as shares from 0 to 1."""
