@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from pytorch_metric_learning import losses, reducers
-from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
+from pytorch_metric_learning import losses, miners, reducers
+from pytorch_metric_learning.utils.distributed import DistributedLossWrapper, DistributedMinerWrapper
 from tests.every_loss import EVERY_LOSS, PROXIES
 from tests.mining.crew import PATIENCE, Crew, check, check_of_two, message, thorough
 from torch import Tensor, nn
@@ -698,7 +698,7 @@ def gradients_are_those_of_one_process_and_of_the_wrapper_of_pytorch_metric_lear
     """Under DistributedDataParallel, around the model alone, and by the mean of the gradients without it."""
     theirs = DistributedLossWrapper(losses.TripletMarginLoss(margin=0.2, reducer=reducers.MeanReducer()))
     ours = trivet.TripletLoss(margin=0.2, distance="euclidean", normalize=True, positives="all", negatives="all")
-    case = Case([4] * crew.size)
+    case = Case([6] * crew.size)
     span = crew.span(case.counts)
 
     def gradients(loss: Callable[[Tensor, Tensor], Tensor], rows: slice, wrapped: bool) -> list[Tensor]:
@@ -716,6 +716,18 @@ def gradients_are_those_of_one_process_and_of_the_wrapper_of_pytorch_metric_lear
     for found in (gradients(gathered, span, wrapped=True), means, gradients(theirs, span, wrapped=True)):
         assert max(map(distance, found, expected)) <= 1e-12
     assert min(grad.abs().max() for grad in expected) > 1e-3
+
+    hard, scales = miners.BatchHardMiner(), trivet.MultiSimilarityLoss(positives="hard", negatives="hard")
+    ours = trivet.TripletLoss(margin=0.2, distance="euclidean", normalize=True, positives="hard", negatives="hard")
+    similarity = DistributedLossWrapper(losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5))
+    for wrapped, loss, times in ((theirs, ours, crew.size), (similarity, scales, 1)):  # the miner is not wrapped
+        of_rows = [times * grad for grad in gradients(loss, span, wrapped=True)]
+        mined = gradients(lambda x, y, wrapped=wrapped: wrapped(x, y, hard(x, y)), span, wrapped=True)
+        assert max(map(distance, mined, of_rows)) <= 1e-12
+    both = gradients(lambda x, y: theirs(x, y, DistributedMinerWrapper(hard)(x, y)), span, wrapped=True)
+    assert max(map(distance, both, gradients(partial(ours, gather=True), span, wrapped=True))) <= 1e-12
+    efficient = DistributedLossWrapper(theirs.loss, efficient=True)
+    assert max(map(distance, gradients(efficient, span, wrapped=True), expected)) > 1e-3
 
 
 @check_of_two
