@@ -341,6 +341,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"the embeddings of the arrays must be finite: row 2 holds NaN or inf": lambda: read_arrays(broken(np.inf), NAMES),
     r"the embeddings of the arrays must have shape \(N, d\).*got \(6,\)": lambda: read_arrays(ROWS[:, 0], NAMES),
     r"the embeddings of the arrays must have shape \(N, d\).*got \(1, 6": lambda: read_arrays(ROWS[None], NAMES),
+    r"embeddings must have shape \(N, d\)": lambda: read_arrays([], [], name="embeddings"),
     r"the embeddings of before must have shape": lambda: read_arrays([], [], name="before"),
     r"the embeddings of the arrays must be an array \(N, d\): got 'abc'": lambda: read_arrays("abc", NAMES),
     r"the embeddings of the arrays must be an array \(N, d\): got None": lambda: read_arrays(None, NAMES),

@@ -79,10 +79,11 @@ def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings
         name: of the embeddings, for errors.
         variable: what the caller calls them, for the code in errors.
     """
-    path, convert = Path(name), f"np.asarray({variable}, np.float32)"
+    what = name if name == variable else f"the embeddings of {name}"
+    convert = f"np.asarray({variable}, np.float32)"
     if is_frame(values):
         convert = f"{variable}.astype('float32')" if hasattr(values, "iloc") else convert
-        values = _frame_matrix(values, name, variable)
+        values = _frame_matrix(values, what, variable)
     elif isinstance(values, Tensor):
         values = _numpy(values)
     elif hasattr(values, "toarray"):  # of scipy
@@ -90,20 +91,19 @@ def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings
     elif isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "f":
         values = values.filled(np.nan)
     if not (isinstance(values, Iterable) or hasattr(values, "__array__")) or isinstance(values, str | bytes):
-        raise ValueError(f"the embeddings of {name} must be an array (N, d): got {values!r}; pass rows of numbers.")
-    rows = np.asarray(values) if hasattr(values, "__array__") else _joined(list(values), name)
+        raise ValueError(f"{what} must be an array (N, d): got {values!r}; pass rows of numbers.")
+    rows = np.asarray(values) if hasattr(values, "__array__") else _joined(list(values), what)
     if rows.dtype.kind == "O" and rows.ndim == 1:
-        rows = _joined(rows.tolist(), name)
-    check_embeddings(path, rows.shape)
+        rows = _joined(rows.tolist(), what)
+    check_embeddings(what, rows.shape)
     if rows.dtype.kind != "f":
         measured = f"if these are measurements, convert them with {convert}"
         remedy = measured if rows.dtype.kind in "biu" else "pass rows of numbers"
-        raise ValueError(f"the embeddings of {name} must be floating point: got {rows.dtype}; {remedy}.")
+        raise ValueError(f"{what} must be floating point: got {rows.dtype}; {remedy}.")
     broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
     if broken:
         raise ValueError(
-            f"the embeddings of {name} must be finite: {rows_hold(broken, 'NaN or infinity')}; drop these rows, or "
-            "embed them again."
+            f"{what} must be finite: {rows_hold(broken, 'NaN or infinity')}; drop these rows, or embed them again."
         )
     return rows
 
@@ -217,20 +217,19 @@ def _listed(values: Any) -> list[Any]:
     return [entry.item() if isinstance(entry, np.generic | Tensor) and entry.ndim == 0 else entry for entry in entries]
 
 
-def _frame_matrix(frame: Any, name: str, variable: str) -> npt.NDArray[Any]:
+def _frame_matrix(frame: Any, what: str, variable: str) -> npt.NDArray[Any]:
     """The columns of a data frame side by side; a single column of lists as rows."""
     names = list(frame.columns)
     columns = [np.asarray(frame[column]) for column in names]
     if len(names) == 1 and columns[0].dtype.kind == "O":
-        return _joined(columns[0].tolist(), name)
+        return _joined(columns[0].tolist(), what)
     wrong = [column for column, values in zip(names, columns, strict=True) if values.dtype.kind not in "biuf"]
     if wrong:
         first = {column: next(iter(values.tolist()), None) for column, values in zip(names, columns, strict=True)}
         lists = [column for column in wrong if isinstance(first[column], list | tuple | np.ndarray)]
         code = f"{variable}[{lists[0]!r}]" if lists else without_columns(frame, wrong, variable)
         raise ValueError(
-            f"the embeddings of {name} must be columns of numbers: got others in {listed(list(map(repr, wrong)))}; "
-            f"pass {code}."
+            f"{what} must be columns of numbers: got others in {listed(list(map(repr, wrong)))}; pass {code}."
         )
     return np.stack(columns, axis=1) if columns else np.empty((len(frame), 0))
 
@@ -244,14 +243,14 @@ def _numpy(values: Tensor) -> npt.NDArray[Any]:
         return values.float().numpy()
 
 
-def _joined(rows: list[Any], name: str) -> npt.NDArray[Any]:
+def _joined(rows: list[Any], what: str) -> npt.NDArray[Any]:
     """Rows of one length as a matrix."""
     arrays = [_numpy(row) if isinstance(row, Tensor) else np.asarray(row) for row in rows]
     lengths = [row.shape for row in arrays]
     wrong = next((number for number, shape in enumerate(lengths) if len(shape) != 1 or shape != lengths[0]), None)
     if wrong is not None and len(lengths[wrong]) == len(lengths[0]) == 1:
         raise ValueError(
-            f"the embeddings of {name} must have the same length: row {wrong} has {lengths[wrong][0]} values, the "
+            f"{what} must have the same length: row {wrong} has {lengths[wrong][0]} values, the "
             f"first row has {lengths[0][0]}; embed all rows with one model."
         )
     return np.stack(arrays) if wrong is None and arrays else np.asarray(rows)

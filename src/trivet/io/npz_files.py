@@ -34,7 +34,7 @@ def npz_table(path: Path, choice: VectorChoice = NO_CHOICE) -> DataTable:
     """The embeddings of an npz file, and its arrays of a value for each as columns."""
     headers = _npz_headers(path)
     key = _key(path, headers, choice)
-    check_embeddings(path, headers[key][0])
+    check_embeddings(f"the embeddings of {path}", headers[key][0])
     count = headers[key][0][0]
     others = _of_other_sets(path, {name: shape for name, (shape, _) in headers.items()}, key)
     shapes = {
@@ -230,7 +230,7 @@ def npy_table(path: Path, choice: VectorChoice) -> DataTable:
     The csv file is `choice.table`, by default the one of the same stem.
     """
     embeddings, table = read_array(path), choice.table or path.with_suffix(".csv")
-    check_embeddings(path, embeddings.shape)
+    check_embeddings(f"the embeddings of {path}", embeddings.shape)
     if not table.is_file():
         raise ValueError(
             f"an .npy file needs a csv file that describes its rows: {table} does not exist; write it with a header "

@@ -219,7 +219,7 @@ def shards_table(folder: Path) -> DataTable:
     manifest = read_manifest(folder)
     table, path = _rows(folder, manifest), folder / VECTORS
     shape = (table.count, manifest.dimension)
-    check_embeddings(folder, shape)
+    check_embeddings(f"the embeddings of {folder}", shape)
     if not path.is_file():
         return table
     mapped = read_array(path)

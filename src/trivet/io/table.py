@@ -169,12 +169,11 @@ def concatenated(path: Path, tables: Sequence[DataTable]) -> DataTable:
     )
 
 
-def check_embeddings(path: Path, shape: Sequence[int]) -> None:
-    """Raise ValueError unless they are `(N, d)` with N, d >= 1."""
+def check_embeddings(what: str, shape: Sequence[int]) -> None:
+    """ValueError unless they are `(N, d)` with N, d >= 1; `what` says of what they are."""
     if len(shape) != 2 or 0 in shape:
         raise ValueError(
-            f"the embeddings of {path} must have shape (N, d) with N, d >= 1: got {tuple(shape)}; "
-            "write one row for each item."
+            f"{what} must have shape (N, d) with N, d >= 1: got {tuple(shape)}; write one row for each item."
         )
 
 

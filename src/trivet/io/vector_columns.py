@@ -282,7 +282,7 @@ def decoded(path: Path, numbers: Rows, codes: Codes | None) -> Rows:
     Raises:
         ValueError: if the shape is not `(N, d)` with N, d >= 1, or whole numbers are not given a meaning, or have none.
     """
-    check_embeddings(path, numbers.shape)
+    check_embeddings(f"the embeddings of {path}", numbers.shape)
     dtype = numbers.dtype
     of_run = path.parent.name == "embeddings" and (path.parent.parent / "config.toml").is_file()
     if dtype.kind == "f" and _are_codes(numbers, codes) and not (of_run or sharded(path)):  # those are of a network

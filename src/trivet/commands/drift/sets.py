@@ -113,7 +113,7 @@ def _described(path: Path, request: DriftOptions) -> bool:
 def _bare(path: Path) -> Vectors:
     """The rows of an .npy file that no other describes, and which have numbers only."""
     rows = read_array(path)
-    check_embeddings(path, rows.shape)
+    check_embeddings(f"the embeddings of {path}", rows.shape)
     return Vectors(
         name=path.name,
         embeddings=rows,
