@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from tests import small_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +31,8 @@ def test_losses_mining_memory_and_monitor_are_those_of_the_cpu(tmp_path: Path) -
     assert json.loads(on_mps(tmp_path)) == {}
 
 
-def test_a_run_trains_there_without_being_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) -> None:
     import tomli_w
 
     settings = small_sweep.settings(tmp_path)
@@ -46,4 +48,5 @@ def test_a_run_trains_there_without_being_told(tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(here, cpu, rtol=1e-4, atol=1e-6)
     assert json.loads((tmp_path / "run" / "record.json").read_text())["environment"]["device"] == "pretended"
-    on_mps(tmp_path, "train", "--resume", "run", "--set", "training.steps=30")
+    if resumed:
+        on_mps(tmp_path, "train", "--resume", "run", "--set", "training.steps=30")

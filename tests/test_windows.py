@@ -102,6 +102,7 @@ def test_a_run_is_trained_resumed_replaced_and_used(folder: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_sweep(folder: Path) -> None:
     write_settings(folder, sweep=True)
     check(folder, "sweep sweep.toml -o sweep", "sweep --join sweep")
