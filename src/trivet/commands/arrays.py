@@ -143,9 +143,7 @@ def compare(
     """
     from trivet.commands.evaluate.options import EvaluateOptions
 
-    request = EvaluateOptions(
-        measures=_names(measures), distance=distance, folds=folds, sample=sample, seed=seed
-    )  # fmt: skip
+    request = EvaluateOptions(measures=_names(measures), distance=distance, folds=folds, sample=sample, seed=seed)
     pair = ("before", "after")
     named = embeddings if isinstance(embeddings, Mapping) else dict(zip(pair, embeddings, strict=False))
     if len(named) < 2 or len(named) != len(embeddings):

@@ -201,7 +201,7 @@ def cells(values: Any, name: str, count: int, *, level: str | None = None) -> pa
         entries = [entry if entry is None else _listed(entry) for entry in entries]
     try:
         return pa.array(entries, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+    except pa.ArrowException:  # of a kind for each mixture of texts, numbers and lists
         kinds = sorted({type(entry).__name__ for entry in entries if entry is not None})
         raise ValueError(
             f"{what} must be integers, texts or lists of these, all of one kind: got {listed(kinds)}; convert them "

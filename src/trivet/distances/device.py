@@ -94,7 +94,8 @@ class PreciseModule(nn.Module):
         return module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        return super()._apply(lambda values: precise(fn(values)), recurse)  # type: ignore[no-any-return, no-untyped-call]
+        super()._apply(lambda values: precise(fn(values)), recurse)  # type: ignore[no-untyped-call]  # torch has no types
+        return self
 
 
 def without_autocast(device: str) -> AbstractContextManager[Any]:

@@ -233,7 +233,7 @@ def shared_folder(path: Path, prepare: Callable[[bool], None]) -> Iterator[None]
                 prepare(False)
                 yield
                 return
-        time.sleep(WAIT)  # another is at `prepare`
+        time.sleep(WAIT)  # another process is at `prepare`, and may remove the file of the lock: it is opened anew
 
 
 @contextmanager

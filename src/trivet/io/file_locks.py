@@ -1,17 +1,19 @@
 """Locks of files by the kernel, which end with their process, and files that give way while others read them.
 
 POSIX has `flock`, Windows `LockFileEx`. filelock has no lock of this kind that several processes share and one of them
-turns into its own. No other file of the library asks which of the two systems it is on.
+turns into its own. All that locks does so here.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)  # of a file system that cannot lock
 WAIT = 0.02  # seconds between two attempts
@@ -28,7 +30,7 @@ def lock(handle: int, *, shared: bool = False, wait: bool = False) -> bool:
         wait: until the other process ends or gives it up.
     """
     while not (locked := _lock(handle, shared)) and wait:
-        time.sleep(WAIT)
+        time.sleep(WAIT)  # on Windows, waiting by the kernel is not ended by Ctrl-C
     return locked
 
 
@@ -47,9 +49,7 @@ def locked_file(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
+if sys.platform == "win32":
     import ctypes
     import msvcrt
     from ctypes.wintypes import DWORD, HANDLE, LPCWSTR
@@ -67,10 +67,10 @@ except ImportError:  # Windows
             ("event", HANDLE),
         )
 
-    def _function(name: str, result: type, *arguments: type) -> Callable[..., int]:
-        function = getattr(ctypes.WinDLL("kernel32", use_last_error=True), name)  # type: ignore[attr-defined]
+    def _function(name: str, result: type, *arguments: type) -> Any:
+        function = getattr(ctypes.WinDLL("kernel32", use_last_error=True), name)
         function.restype, function.argtypes = result, arguments
-        return function  # type: ignore[no-any-return]
+        return function
 
     _create = _function("CreateFileW", HANDLE, LPCWSTR, DWORD, DWORD, ctypes.c_void_p, DWORD, DWORD, HANDLE)
     _lock_bytes = _function("LockFileEx", DWORD, HANDLE, *4 * [DWORD], ctypes.c_void_p)
@@ -83,9 +83,9 @@ except ImportError:  # Windows
         how = OPEN_ALWAYS if create else OPEN_EXISTING
         handle = _create(str(path), READ_WRITE, SHARE_ALL, None, how, 0, None)
         if handle in (None, HANDLE(-1).value):
-            code = ctypes.get_last_error()  # type: ignore[attr-defined]
-            raise OSError(None, ctypes.FormatError(code), str(path), code)  # type: ignore[attr-defined]
-        return msvcrt.open_osfhandle(handle, os.O_RDWR)  # type: ignore[attr-defined, no-any-return]
+            code = ctypes.get_last_error()
+            raise OSError(None, ctypes.FormatError(code), str(path), code)
+        return msvcrt.open_osfhandle(handle, os.O_RDWR)
 
     def replace_file(source: Path, target: Path) -> None:
         """Let a file take the place of another, once nobody reads that."""
@@ -94,22 +94,23 @@ except ImportError:  # Windows
             with suppress(PermissionError):
                 source.replace(target)
                 return
-            time.sleep(WAIT)
+            time.sleep(WAIT)  # Windows says to nobody when a file is closed
         source.replace(target)
 
     def _lock(descriptor: int, shared: bool) -> bool:
-        handle, where = msvcrt.get_osfhandle(descriptor), Overlapped(high=0x7FFFFFFF)  # type: ignore[attr-defined]
+        handle, where = msvcrt.get_osfhandle(descriptor), Overlapped(high=0x7FFFFFFF)
         _unlock_bytes(handle, 0, 1, 0, ctypes.byref(where))  # what is locked cannot be locked again
         if _lock_bytes(handle, FAIL_AT_ONCE | (0 if shared else EXCLUSIVE), 0, 1, 0, ctypes.byref(where)):
             return True
-        code = ctypes.get_last_error()  # type: ignore[attr-defined]
+        code = ctypes.get_last_error()
         if code in TAKEN:
             return False
         if code in CANNOT_LOCK:
             return True
-        raise ctypes.WinError(code)  # type: ignore[attr-defined]
+        raise ctypes.WinError(code)
 
 else:
+    import fcntl
 
     def open_lockable(path: Path, *, create: bool = True) -> int:
         """Open a file, made if needed, so that it can be locked; not one that a link leads to."""

@@ -25,7 +25,7 @@ SECRET = re.compile(
     r"\b(?:hf_\w{16,}|gh[a-z]_\w{16,}|github_pat_\w{16,}|sk-[\w-]{16,}|xox[a-z]-[\w-]{10,}|AKIA[0-9A-Z]{16})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|\w+://[^\s:/@]+:[^\s/@]+@"
 )
-HOME = re.compile(r"(?<![\w.])(?:/home/|/root/|/Users/|[A-Z]:\\Users\\)\w")
+HOME = re.compile(r"(?<![\w.])(?:/(?:home|root|Users)/|[A-Z]:\\Users\\)\w")
 LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 USE = """```sh
 trivet pull {repository} -o FOLDER
