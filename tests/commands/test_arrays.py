@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,9 @@ import numpy as np
 import pytest
 
 import trivet
+from trivet.commands.call_options import INSTEAD
+from trivet.commands.group import Commands
+from trivet.knn.postprocessing import RerankedIndex
 from trivet.reports.result import Result
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -66,6 +71,20 @@ def compared(folder: Path) -> tuple[Result, list[object]]:
     return trivet.compare((BEFORE, AFTER), LABELS, measures=QUICK), ["evaluate", *paths, *quick()]
 
 
+def evaluated_forms(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", BEFORE, label=NAMES)
+    options: dict[str, Any] = {"prefixes": [4], "quantize": ["int8", "binary"], "rescore": True, "nmi_plus": 2}
+    result = trivet.evaluate(BEFORE, NAMES, measures=["recall@1", "nmi+"], distance="euclidean", **options)
+    return result, ["evaluate", path, "--measures", "recall@1,nmi+", "--distance", "euclidean", "--prefixes", 4,
+                    "--quantize", "int8,binary", "--rescore", "--nmi-plus", 2]  # fmt: skip
+
+
+def postprocessed(folder: Path) -> tuple[Result, list[object]]:
+    path = saved(folder / "embeddings", BEFORE, label=NAMES)
+    command = ["evaluate", path, "--postprocess", "whitening", "--measures", "map@r"]
+    return trivet.evaluate(BEFORE, NAMES, postprocess="whitening", measures="map@r"), command
+
+
 def diagnosed(folder: Path) -> tuple[Result, list[object]]:
     path = saved(folder / "embeddings", AFTER, **LABELS)
     reference = saved(folder / "before", BEFORE, **LABELS)
@@ -100,6 +119,8 @@ CASES = {
     "evaluate tags": evaluated_tags,
     "evaluate gallery": evaluated_gallery,
     "compare": compared,
+    "evaluate forms": evaluated_forms,
+    "evaluate post-processed": postprocessed,
     "diagnose": diagnosed,
     "diagnose tags": diagnosed_tags,
     "audit": audited,
@@ -179,6 +200,24 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"level must be one of the labels: there is no 'tee'; did you mean 'tree'": lambda: trivet.audit(
         BEFORE, LABELS, level="tee"
     ),
+    r"each of the compared embeddings must have a gallery of its own: got 1": lambda: trivet.compare(
+        (BEFORE, AFTER), NAMES, gallery=[AFTER], gallery_labels=NAMES
+    ),
+    r"distance must be as trivet evaluate takes it: 'cosin' is not one of": lambda: trivet.evaluate(
+        BEFORE,
+        NAMES,
+        distance="cosin",  # type: ignore[arg-type]
+    ),
+    r"folds must be as trivet evaluate takes it: Input should be .* 0": lambda: trivet.evaluate(
+        BEFORE, NAMES, folds=-1
+    ),
+    r"prefixes must lie between 1 and 5, .* embeddings: got 9": lambda: trivet.evaluate(BEFORE, NAMES, prefixes=9),
+    r"only quantize gives codes, whose finds are ranked anew: leave out rescore\.": lambda: trivet.evaluate(
+        BEFORE, NAMES, rescore=True
+    ),
+    r"none of the measures ranks neighbours: leave out folds\.": lambda: trivet.evaluate(
+        BEFORE, NAMES, measures="nmi", folds=2
+    ),
     r"labels must have a level: got none": lambda: trivet.audit(BEFORE, {}),
     r"neighbours is for classes, and these are tags: leave it out": lambda: trivet.audit(BEFORE, TAGS, neighbours=3),
 }
@@ -190,6 +229,50 @@ def test_mistakes_are_named_by_parameters(message: str) -> None:
         MISTAKES[message]()
     assert "\n" not in str(caught.value)
     assert "--" not in str(caught.value)
+
+
+FUNCTIONS = {"evaluate": "evaluate", "compare": "evaluate", "diagnose": "diagnose", "audit": "audit", "train": "train",
+             "search": "search"}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_takes_each_option_of_its_command_or_says_what_to_do_instead(function: str) -> None:
+    call, parameters = getattr(trivet, function), Commands()[FUNCTIONS[function]].params
+    options = {option.name for option in parameters if option.param_type_name == "option"}
+    missing = options - {*inspect.signature(call).parameters}
+    assert missing <= INSTEAD.keys()
+    for name in missing:
+        with pytest.raises(TypeError, match=f"^{function} takes no {name}: {re.escape(INSTEAD[name])}\\.$"):
+            call(BEFORE, NAMES, **{name: 1})
+
+
+def test_what_to_do_instead_is_of_options_that_some_function_lacks() -> None:
+    lacking = [
+        {option.name for option in Commands()[command].params} - {*inspect.signature(getattr(trivet, name)).parameters}
+        for name, command in FUNCTIONS.items()
+    ]
+    assert INSTEAD.keys() <= set.union(*lacking)
+
+
+def test_each_of_several_galleries_is_that_of_its_embeddings() -> None:
+    split = (BEFORE[:50], AFTER[:50]), (BEFORE[50:], AFTER[50:])
+    both = trivet.compare(split[0], NAMES[:50], gallery=split[1], gallery_labels=NAMES[50:], measures="recall@1")
+    for rows, found in zip((BEFORE, AFTER), both.evaluations, strict=True):
+        alone = trivet.evaluate(
+            rows[:50], NAMES[:50], gallery=rows[50:], gallery_labels=NAMES[50:], measures="recall@1"
+        )
+        assert found.record.evaluation == alone.record.evaluation
+
+
+def test_a_search_among_vectors_is_post_processed_as_that_of_an_index() -> None:
+    index = trivet.knn.index.build_index(BEFORE, distance="cosine")
+    nearest = RerankedIndex(index, "reciprocal").search(AFTER[:3], 5)
+    result = trivet.search(BEFORE, AFTER[:3], k=5, postprocess="reciprocal")
+    np.testing.assert_array_equal(result.indices, nearest.indices)
+    assert result.record.postprocess == "reciprocal"
+    plain_order = trivet.search(BEFORE, AFTER[:3], k=5, postprocess="none").indices
+    np.testing.assert_array_equal(plain_order, index.search(AFTER[:3], 5).indices)
+    assert (plain_order != nearest.indices).any()
 
 
 def test_what_must_have_a_name_is_listed() -> None:

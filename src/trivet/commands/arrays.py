@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
+from trivet.commands.call_options import INSTEAD, parsed_options
 from trivet.runtime.extras import missing
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from trivet.commands.train.result import TrainingResult
     from trivet.io.embedding_table import Vectors
     from trivet.io.tag_cells import TagMatch
-    from trivet.knn.kinds import IndexKind
+    from trivet.knn.kinds import Approximate, IndexKind, Postprocessing, Reranking, Stored
     from trivet.metrics.points import Metric
 
 Parameters = ParamSpec("Parameters")
@@ -30,7 +31,8 @@ Returned = TypeVar("Returned")
 
 
 def of_arrays(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Make errors of a function name its parameters in place of options, and the extra that it needs."""
+    """Make errors of a function name its parameters in place of options, what to do instead, and the extra that it
+    needs."""
     parameters = signature(function).parameters.values()
     first = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
     others = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
@@ -42,6 +44,9 @@ def of_arrays(function: Callable[Parameters, Returned]) -> Callable[Parameters, 
                 f"{function.__name__} must be given all but {' and '.join(first)} by name: got {len(arguments)} values "
                 f"without one; put a name before each of the others, of {', '.join(others)}."
             )
+        if unknown := options.keys() & INSTEAD.keys() - {*first, *others}:
+            name = min(unknown)
+            raise TypeError(f"{function.__name__} takes no {name}: {INSTEAD[name]}.")
         try:
             return function(*arguments, **options)
         except ValueError as error:
@@ -63,12 +68,22 @@ def evaluate(
     distance: Metric = "cosine",
     separator: str | None = None,
     match: TagMatch = "any",
+    junk: Any = None,
+    out_of_scope: Any = None,
     without_positive: Literal["miss", "drop"] = "miss",
+    nmi_plus: int | None = None,
     folds: int = 0,
     sample: int = 0,
+    prefixes: int | Sequence[int] | None = None,
+    approximate: Approximate | None = None,
+    quantize: Stored | Sequence[Stored] | None = None,
+    rescore: bool = False,
+    postprocess: Postprocessing | Sequence[Postprocessing] | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
     """Measure retrieval, clustering and verification of embeddings in memory, as `trivet evaluate` does of a file.
+
+    Options have the names and meanings of those of the command.
 
     Args:
         embeddings: `(N, d)` floating point: an array, a tensor, a list of rows, a series of lists, or a data frame of
@@ -80,9 +95,18 @@ def evaluate(
         distance: "cosine" or "euclidean".
         separator: the mark between the tags of a text; "none" where each text is one class, whatever it holds.
         match: which tags belong together, see `trivet.Tags`.
+        junk: class of gallery items that are ignored.
+        out_of_scope: class of queries that belong to nothing in the gallery; measures how well they are rejected.
         without_positive: whether a query without a positive counts as a miss, or is dropped.
+        nmi_plus: clusters per class in NMI+. Default: 10.
         folds: class-disjoint folds within which retrieval is measured as well.
         sample: random queries; 0 for all.
+        prefixes: lengths; the first numbers of each embedding are evaluated instead, for each length (Matryoshka).
+        approximate: the kind of index that ranks the gallery; its recall is part of the result.
+        quantize: numbers or codes in which the embeddings are stored, evaluated and compared with float32: "float16",
+            "int8", "binary", "pq".
+        rescore: with quantize, evaluate also what codes find when the embeddings themselves rank it.
+        postprocess: what is compared with the plain ranking: "whitening", "expansion" (of queries), "reciprocal".
         seed: of k-means, pairs, folds and the sample.
 
     Raises:
@@ -97,17 +121,11 @@ def evaluate(
         >>> result.record.evaluation["label"]["recall@1"]
         1.0
     """
-    from trivet.commands.evaluate.options import EvaluateOptions
-
-    request = EvaluateOptions(
-        measures=_names(measures), distance=distance, without_positive=without_positive, folds=folds, sample=sample,
-        seed=seed,
-    )  # fmt: skip
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels go together: got one of them; give both.")
-    retrieved = None if gallery is None else (gallery, gallery_labels)
-    named = {"embeddings": embeddings}
-    return _evaluated(named, list(named), labels, request, retrieved, separator=separator, match=match)
+    request = _evaluation(locals())
+    galleries = {} if gallery is None else {"embeddings": gallery}
+    return _evaluated(
+        {"embeddings": embeddings}, [""], labels, request, galleries, gallery_labels, separator=separator, match=match
+    )
 
 
 @of_arrays
@@ -115,12 +133,23 @@ def compare(
     embeddings: Mapping[str, Any] | Sequence[Any],
     labels: Any,
     *,
+    gallery: Mapping[str, Any] | Sequence[Any] | None = None,
+    gallery_labels: Any = None,
     measures: str | Sequence[str] | None = None,
     distance: Metric = "cosine",
     separator: str | None = None,
     match: TagMatch = "any",
+    junk: Any = None,
+    out_of_scope: Any = None,
+    without_positive: Literal["miss", "drop"] = "miss",
+    nmi_plus: int | None = None,
     folds: int = 0,
     sample: int = 0,
+    prefixes: int | Sequence[int] | None = None,
+    approximate: Approximate | None = None,
+    quantize: Stored | Sequence[Stored] | None = None,
+    rescore: bool = False,
+    postprocess: Postprocessing | Sequence[Postprocessing] | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
     """Evaluate embeddings of the same items side by side, as `trivet evaluate` does of several files.
@@ -128,10 +157,13 @@ def compare(
     Args:
         embeddings: name -> `(N, d)` as in `evaluate`; or two of them, which are called before and after. Each is
             compared with the first.
-        labels, measures, distance, separator, match, folds, sample, seed: as in `evaluate`.
+        gallery: what is retrieved from, `(M, d)` by each embedding, in the same form and order.
+        labels, gallery_labels, separator, match: as in `evaluate`.
+        measures, distance, junk, out_of_scope, without_positive, nmi_plus, folds, sample, seed: as in `evaluate`.
+        prefixes, approximate, quantize, rescore, postprocess: as in `evaluate`.
 
     Raises:
-        ValueError: as `evaluate`, or if there are fewer than two.
+        ValueError: as `evaluate`, or if there are fewer than two, or as many galleries are not there.
 
     Example:
         >>> import numpy as np
@@ -141,18 +173,22 @@ def compare(
         >>> result.record.differences["label"]["recall@1"][0].difference > 0.2
         True
     """
-    from trivet.commands.evaluate.options import EvaluateOptions
-
-    request = EvaluateOptions(measures=_names(measures), distance=distance, folds=folds, sample=sample, seed=seed)
-    pair = ("before", "after")
-    named = embeddings if isinstance(embeddings, Mapping) else dict(zip(pair, embeddings, strict=False))
+    request = _evaluation(locals())
+    pair, together = ("before", "after"), isinstance(embeddings, Mapping)
+    named = dict(embeddings) if isinstance(embeddings, Mapping) else dict(zip(pair, embeddings, strict=False))
     if len(named) < 2 or len(named) != len(embeddings):
         raise ValueError(
             f"compared embeddings must be two, or more by name: got {len(embeddings)}; pass a dict of them, such as "
             "{'before': ..., 'after': ...}."
         )
-    codes = [f"embeddings[{key!r}]" for key in (named if isinstance(embeddings, Mapping) else range(len(named)))]
-    return _evaluated(named, codes, labels, request, separator=separator, match=match)
+    keys = [repr(key) for key in (named if together else range(len(named)))]
+    galleries = gallery if isinstance(gallery, Mapping) else dict(zip(named, gallery or (), strict=False))
+    if gallery is not None and (galleries.keys() != named.keys() or len(gallery) != len(named)):
+        raise ValueError(
+            f"each of the compared embeddings must have a gallery of its own: got {len(gallery)} for {list(named)}; "
+            "pass them in the same form."
+        )
+    return _evaluated(named, keys, labels, request, galleries, gallery_labels, separator=separator, match=match)
 
 
 @of_arrays
@@ -247,6 +283,7 @@ def audit(
     texts: Any = None,
     separator: str | None = None,
     match: TagMatch = "any",
+    top: int = 10,
     seed: int = 0,
 ) -> AuditResult:
     """Estimate how many labels are wrong, and rank which probably are, as `trivet audit` does of a file.
@@ -259,6 +296,7 @@ def audit(
         distance: "cosine" or "euclidean". Default: cosine, of one dimension euclidean.
         ids: N different names of the items. Default: the numbers of their rows.
         texts: N texts that are shown of them.
+        top: suspects that are printed.
         seed: of the estimate.
 
     Raises:
@@ -273,6 +311,7 @@ def audit(
         >>> audit(rows, labels).record.suspects[0].id
         '5'
     """
+    options = parsed_options("audit", locals()).params
     from trivet.commands.audit.items import items_of_vectors
     from trivet.commands.audit.options import AuditOptions
     from trivet.commands.audit.result import AuditResult
@@ -281,8 +320,8 @@ def audit(
 
     vectors = read_arrays(embeddings, labels, ids=ids, texts=texts, separator=separator, match=match, name="embeddings")
     items = items_of_vectors(vectors, _level(level, vectors), distance=distance)
-    request = AuditOptions(Path(vectors.name), neighbours=neighbours, seed=seed)
-    return AuditResult(audit_items(request, items))
+    request = AuditOptions(**{**options, "embeddings": Path(vectors.name)})
+    return AuditResult(audit_items(request, items), top=request.top)
 
 
 @of_arrays
@@ -293,7 +332,13 @@ def train(
     out: Path | str | None = None,
     ids: Any = None,
     split: Any = None,
+    separator: str | None = None,
     match: TagMatch = "any",
+    weights: Mapping[str, Path | str] | None = None,
+    start: Path | str | Sequence[Path | str] | None = None,
+    minutes: float | None = None,
+    download: str | Sequence[str] | None = None,
+    accept_licence: str | Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     force: bool = False,
     progress: bool = True,
@@ -311,9 +356,15 @@ def train(
         ids: N different names of the items; by default their numbers, or the paths of images.
         split: the part that each item belongs to: "train", or another one that is evaluated, such as "test". By default
             classes are held out, as `trivet init` proposes.
+        separator: the mark between the tags of a text, as in `evaluate`.
         match: which tags belong together, see `trivet.Tags`.
+        weights: name -> file or folder of the weights of a pretrained encoder to compare.
+        start: folders of checkpoints of yours that are compared as further encoders.
+        minutes: time within which a training must end to be tried. Default: 4, with a GPU 30.
+        download: names of further encoders to download and compare, or "all".
+        accept_licence: encoders whose licence forbids commercial use, which is accepted.
         settings: "section.key" -> value of settings in place of those that are proposed, such as
-            {"ladder.minutes": 2}.
+            {"ladder.head_steps": 200}.
         force: replace the run in the folder.
         progress: show progress on standard error.
 
@@ -328,11 +379,12 @@ def train(
         >>> result.embed(["my card is gone"]).shape  # doctest: +SKIP
         (1, 256)
     """
+    options = parsed_options("train", locals()).params
     from trivet.commands.train.items import train_items
     from trivet.datasets.item_table import item_table
 
-    table = item_table(items, labels, ids=ids, split=split, match=match)
-    return train_items(table, out, settings or {}, force=force, progress=progress)
+    table = item_table(items, labels, ids=ids, split=split, separator=separator, match=match)
+    return train_items(table, out, settings or {}, options, force=force, progress=progress)
 
 
 @of_arrays
@@ -346,6 +398,7 @@ def search(
     distance: Metric | None = None,
     kind: IndexKind | None = None,
     recall: float | None = None,
+    postprocess: Literal["none"] | Reranking | None = None,
 ) -> SearchResult:
     """Find the items nearest to each query, in an index folder or among vectors.
 
@@ -359,6 +412,8 @@ def search(
         distance: "cosine", which is the default, or "euclidean"; that of an index is its own.
         kind: of the index that is made of the vectors; "auto" is exact up to 100,000 of them.
         recall: share of the nearest 10 to find, where the index is approximate.
+        postprocess: "expansion" of the queries, "reciprocal" to rank what is found anew by reciprocal neighbours, or
+            "none". Default: as the index.
 
     Raises:
         ValueError: if queries and index do not fit, or an option is for vectors and there is an index.
@@ -372,9 +427,10 @@ def search(
         >>> result.distances.round(3).tolist()
         [[0.019, 0.804]]
     """
+    options = parsed_options("search", locals()).params
     from trivet.commands.search.items import search_items
 
-    return search_items(index, queries, k, labels=labels, ids=ids, distance=distance, kind=kind, recall=recall)
+    return search_items(index, queries, options, labels=labels, ids=ids, distance=distance, kind=kind)
 
 
 def _level(level: str | None, vectors: Vectors) -> str:
@@ -388,12 +444,24 @@ def _level(level: str | None, vectors: Vectors) -> str:
     return level or next(iter(vectors.labels))
 
 
+def _evaluation(arguments: Mapping[str, Any]) -> EvaluateOptions:
+    """The evaluation that arguments ask for."""
+    from trivet.commands.evaluate.command import check_options
+    from trivet.commands.evaluate.options import EvaluateOptions
+
+    context = parsed_options("evaluate", arguments)
+    request = EvaluateOptions(**context.params)
+    check_options(context, request)
+    return request
+
+
 def _evaluated(
     embeddings: Mapping[str, Any],
-    codes: Sequence[str],
+    keys: Sequence[str],
     labels: Any,
     request: EvaluateOptions,
-    gallery: tuple[Any, Any] | None = None,
+    galleries: Mapping[str, Any],
+    gallery_labels: Any,
     *,
     separator: str | None,
     match: TagMatch,
@@ -401,27 +469,27 @@ def _evaluated(
     """Evaluate embeddings of the same items, by name.
 
     Args:
-        codes: how the caller writes each of them.
-        gallery: what is retrieved from, and its labels.
+        keys: by which the caller reaches each of them; empty for the only one.
+        galleries: what is retrieved from, by the same names; empty without.
     """
     from trivet.commands.evaluate.result import EvaluationResult
     from trivet.commands.evaluate.run import evaluate_sets
-    from trivet.commands.evaluate.sets import QueriesAndGallery, two_sets
+    from trivet.commands.evaluate.sets import QueriesAndGallery, two_sets, variants
     from trivet.datasets.arrays import read_arrays
     from trivet.datasets.frames import check_order
 
     assert request.distance is not None
-    all_sets, cells = [], dict[str, Any](separator=separator, match=match)
-    check_order(dict(zip(codes, embeddings.values(), strict=True)))
-    for code, (name, rows) in zip(codes, embeddings.items(), strict=True):
-        queries = read_arrays(rows, labels, name=name, variables=(code, "labels"), **cells)
-        if gallery is None:
-            all_sets.append(QueriesAndGallery(name, queries, None, request.distance))
-        else:
-            others = read_arrays(*gallery, name="gallery", variables=("gallery", "gallery_labels"), **cells)
-            all_sets.append(two_sets(name, queries, others, request.distance, request))
+    if (not galleries) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels go together: got one of them; give both.")
+    all_sets, cells = list[QueriesAndGallery](), dict[str, Any](separator=separator, match=match)
+    of_each = [f"[{key}]" if key else "" for key in keys]
+    check_order({f"embeddings{key}": rows for key, rows in zip(of_each, embeddings.values(), strict=True)})
+    for key, (name, rows) in zip(of_each, embeddings.items(), strict=True):
+        queries = read_arrays(rows, labels, name=name, variables=(f"embeddings{key}", "labels"), **cells)
+        sets = QueriesAndGallery(name, queries, None, request.distance)
+        if galleries:
+            variables = (f"gallery{key}", "gallery_labels")
+            others = read_arrays(galleries[name], gallery_labels, name="gallery", variables=variables, **cells)
+            sets = two_sets(name, queries, others, request.distance, request)
+        all_sets += variants(sets, request)
     return EvaluationResult(evaluate_sets(all_sets, request))
-
-
-def _names(names: str | Sequence[str] | None) -> list[str] | None:
-    return None if names is None else [names] if isinstance(names, str) else list(names)

@@ -66,7 +66,13 @@ class LabelledItems:
 
 
 def item_table(
-    items: Any, labels: Any = None, *, ids: Any = None, split: Any = None, match: TagMatch = "any"
+    items: Any,
+    labels: Any = None,
+    *,
+    ids: Any = None,
+    split: Any = None,
+    separator: str | None = None,
+    match: TagMatch = "any",
 ) -> LabelledItems:
     """The table of some items, checked.
 
@@ -76,7 +82,7 @@ def item_table(
         labels: as `read_arrays` takes them; None for items without.
         ids: N different names of the items.
         split: the part that each item belongs to: "train", or another one that is evaluated.
-        match: which tags belong together, see `trivet.Tags`.
+        separator, match: as in `read_arrays`.
 
     Raises:
         ValueError: if the items are of no such kind, or a row lacks something.
@@ -92,8 +98,8 @@ def item_table(
     for other, parameter, values in ((ID[0], "ids", ids), (SPLIT[0], "split", split)):
         if values is not None:
             columns[other] = cells(values, parameter, len(column))
-    several = [level for level in levels if pa.types.is_list(columns[level].type)]
-    of_tags = TagCells(LIST, match if tags is None else tags.match) if several else None
+    several = [level for level in levels if separator or pa.types.is_list(columns[level].type)]
+    of_tags = TagCells(separator or LIST, match if tags is None else tags.match) if several else None
     table = pa.table(columns)
     without_items = table.drop_columns(name) if name != TEXT else table
     checked = with_tags(arrow_table(Path(NAME), without_items), of_tags, several)

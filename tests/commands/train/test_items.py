@@ -137,6 +137,30 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert not Path("mine/config.toml").exists()
 
 
+class ProposedError(Exception):
+    """What the settings of a training are proposed by."""
+
+
+def _proposed(path: Path, detected: Any, *, ladder: dict[str, Any], **_: object) -> None:
+    raise ProposedError(ladder, detected.tags)
+
+
+def test_options_of_the_command_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.commands.train.items.propose_ladder", _proposed)
+    Path("start").mkdir()
+    options = {"minutes": 3, "start": "start", "weights": {"mine": "a.safetensors"}, "accept_licence": "mine"}
+    tags = [f"{kind};{kind[:2]}" for kind in KINDS.tolist()]
+    with pytest.raises(ProposedError) as caught:
+        trivet.train(TEXTS, tags, separator=";", progress=False, **options)
+    ladder, tagged = caught.value.args
+    assert ladder == {"minutes": 3.0, "start": ["start"], "weights": {"mine": "a.safetensors"}}
+    assert [*tagged] == ["label"]
+    with pytest.raises(ValueError, match=r"^an input must exist: gone does not exist"):
+        trivet.train(TEXTS, KINDS, start="gone", progress=False)
+    with pytest.raises(ValueError, match=r"^download is for encoders of images or texts: the data are vectors"):
+        trivet.train(VECTORS, KINDS, download="all", progress=False)
+
+
 def test_a_run_is_replaced_only_if_that_is_said() -> None:
     trivet.train(VECTORS, KINDS, out="mine", settings=ROUGH, progress=False)
     before = Path("mine/items.parquet").read_bytes()

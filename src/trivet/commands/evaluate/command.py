@@ -38,21 +38,7 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
         )
     request.check(paths)
     refuse(context, "the data are read only where a run is evaluated again, without other options", "data_root")
-    if request.quantize is not None:
-        refuse(context, "--quantize compares forms, each ranked as it is", "postprocess")
-    elif request.postprocess is not None:
-        refuse(context, "--postprocess compares with every row", "approximate")
-    if request.quantize is None:
-        refuse(context, "only --quantize gives codes, whose finds are ranked anew", "rescore")
-    else:
-        refuse(context, "--quantize compares with every row", "approximate")
-    if None in (request.query, request.gallery):
-        refuse(context, "only --query and --gallery are two sets whose ids can name the same items", "same_items")
-    names = request.named_measures
-    if names and "nmi+" not in names:
-        refuse(context, "nmi+ is not among the --measures", "nmi_plus")
-    if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
-        refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)
+    check_options(context, request)
     recognised = {"report": page("evaluation"), "per_class": csv_table(*PER_CLASS, exact=False)}
     check_written(context, *([] if paths else [request.query, request.gallery]), recognised=recognised)
     with show_progress("loading the evaluation"):
@@ -71,3 +57,22 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
         result.write_page(request.report)
     print_result(result, json=request.json, report=request.report, more={"command": result.command})
     return 0
+
+
+def check_options(context: typer.Context, request: EvaluateOptions) -> None:
+    """ValueError if an option was written that does nothing beside the others."""
+    if request.quantize is not None:
+        refuse(context, "--quantize compares forms, each ranked as it is", "postprocess")
+    elif request.postprocess is not None:
+        refuse(context, "--postprocess compares with every row", "approximate")
+    if request.quantize is None:
+        refuse(context, "only --quantize gives codes, whose finds are ranked anew", "rescore")
+    else:
+        refuse(context, "--quantize compares with every row", "approximate")
+    if None in (request.query, request.gallery):
+        refuse(context, "only --query and --gallery are two sets whose ids can name the same items", "same_items")
+    names = request.named_measures
+    if names and "nmi+" not in names:
+        refuse(context, "nmi+ is not among the --measures", "nmi_plus")
+    if names and all(name.startswith(CLUSTERED_OR_PAIRED) for name in names):
+        refuse(context, "none of the --measures ranks neighbours", *OF_RANKINGS)

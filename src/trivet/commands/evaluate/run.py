@@ -34,20 +34,17 @@ from trivet.commands.evaluate.sets import (
     camera_options,
     check_same_items,
     copied_vectors,
-    cut_prefixes,
     in_order,
     junk_items,
     num_classes,
     number_classes,
-    postprocessed,
     read_pair,
     read_sets,
     related,
     sample_queries,
     self_rows,
-    separate_scope,
-    stored_forms,
     unlike_forms,
+    variants,
 )
 from trivet.datasets.judged_pairs import JudgedPairs
 from trivet.datasets.preview import Preview
@@ -115,10 +112,9 @@ def read_embeddings(
 ) -> tuple[list[QueriesAndGallery], Callable[[int], Preview | None] | None]:
     """Read the embeddings of a request, or make them by encoders, and what shows an image of theirs."""
     paths: list[Path] = request.embeddings or []
-    prefixes = request.lengths
     if (request.query is None) != (request.gallery is None):
         raise ValueError("--query and --gallery go together: got one of them; give both.")
-    if not paths and prefixes:
+    if not paths and request.lengths:
         raise ValueError("--prefixes is for embeddings named as arguments: got two files; name one with both splits.")
     if not paths:
         read, show = [read_pair(request)], None
@@ -130,14 +126,8 @@ def read_embeddings(
         names = _distinct_names(paths, [sets.name for sets in read])
         read = [replace(sets, name=name) for sets, name in zip(read, names, strict=True)]
         show = reader.show
-    all_sets = [
-        separate_scope(form, request.out_of_scope)
-        for sets, path in zip(read, paths or [Path(request.gallery or "")], strict=True)
-        for cut in cut_prefixes(sets, prefixes)
-        for variant in postprocessed(cut, path, request)
-        for form in stored_forms(variant, path, request)
-    ]
-    return all_sets, show
+    sources = zip(read, paths or [Path(request.gallery or "")], strict=True)
+    return [each for sets, path in sources for each in variants(sets, request, path)], show
 
 
 def _ranking(measures: Iterable[str]) -> list[str]:

@@ -75,6 +75,21 @@ class QueriesAndGallery:
     rerank: Reranking | None = None
 
 
+def variants(sets: QueriesAndGallery, request: EvaluateOptions, path: Path | None = None) -> list[QueriesAndGallery]:
+    """Embeddings in all the forms that are asked for: prefixes, post-processed, in fewer bits; without what is out of
+    scope.
+
+    Args:
+        path: the run or file that they are of; None for arrays.
+    """
+    return [
+        separate_scope(form, request.out_of_scope)
+        for cut in cut_prefixes(sets, request.lengths)
+        for variant in postprocessed(cut, path, request)
+        for form in stored_forms(variant, path, request)
+    ]
+
+
 def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
     """Complete embeddings, or each prefix of them."""
     length = sets.queries.embeddings.shape[1]
@@ -93,7 +108,7 @@ def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[Q
         yield sets
 
 
-def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
+def stored_forms(sets: QueriesAndGallery, path: Path | None, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
     """The embeddings as they are, and in each of the forms that they are to be stored in, then with rescoring.
 
     Ranges, means and groups are learned from the training embeddings of a run, else from what is retrieved from.
@@ -124,7 +139,7 @@ def stored_forms(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) 
             yield replace(sets, name=f"{sets.name}, {named}", approximate=kind, form=named, bytes=each)
 
 
-def postprocessed(sets: QueriesAndGallery, path: Path, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
+def postprocessed(sets: QueriesAndGallery, path: Path | None, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
     """The embeddings as they are, then whitened, and ranked in each other way that is asked for.
 
     A whitening is learned from the training embeddings of a run, else from what is retrieved from.
@@ -148,11 +163,11 @@ def postprocessed(sets: QueriesAndGallery, path: Path, request: EvaluateOptions)
             yield replace(changed, rerank=name)
 
 
-def _compared_rows(sets: QueriesAndGallery, path: Path) -> list[np.ndarray]:
+def _compared_rows(sets: QueriesAndGallery, path: Path | None) -> list[np.ndarray]:
     """Queries, gallery if there is one, and the rows to learn from, as an index holds them."""
     sides = [side.embeddings for side in (sets.queries, sets.gallery) if side is not None]
     learned = sides[-1]
-    if (path / "embeddings" / f"{TRAIN}.parquet").is_file():
+    if path is not None and (path / "embeddings" / f"{TRAIN}.parquet").is_file():
         learned = read_vectors(path, split=TRAIN).embeddings[:, : learned.shape[1]]
     return [_as_compared(rows, sets.distance) for rows in (*sides, learned)]
 

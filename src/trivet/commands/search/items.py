@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -16,7 +16,8 @@ from trivet.commands.search.run import IndexFolder, answered
 from trivet.datasets.arrays import as_matrix, read_arrays
 from trivet.datasets.item_table import item_table
 from trivet.knn.index import build_index
-from trivet.knn.kinds import IndexKind
+from trivet.knn.kinds import IndexKind, Reranking
+from trivet.knn.postprocessing import RerankedIndex
 from trivet.metrics.points import Metric
 from trivet.reports.page import write_page
 from trivet.runtime.arguments import check_count
@@ -27,24 +28,27 @@ COMMAND = "trivet.search(index, queries)"
 def search_items(
     index: Any,
     queries: Any,
-    k: int,
+    options: Mapping[str, Any],
     *,
     labels: Any,
     ids: Any,
     distance: Metric | None,
     kind: IndexKind | None,
-    recall: float | None,
 ) -> SearchResult:
-    """Find the items nearest to queries in memory; see `trivet.search`."""
-    check_count(k, name="k")
+    """Find the items nearest to queries in memory; see `trivet.search`.
+
+    Args:
+        options: those of the command.
+    """
+    k, chosen = check_count(options["k"], name="k"), {name: options[name] for name in ("recall", "postprocess")}
     if not isinstance(index, str | Path):
         return _among_vectors(
-            index, queries, k, labels, ids, distance=distance or "cosine", kind=kind or "auto", recall=recall
+            index, queries, k, labels, ids, distance=distance or "cosine", kind=kind or "auto", **chosen
         )
     known = {"labels": labels, "ids": ids, "distance": distance, "kind": kind}
     if wrong := [name for name, value in known.items() if value is not None]:
         raise ValueError(f"an index has its own {wrong[0]}: got {index}; leave {wrong[0]} out.")
-    folder = IndexFolder(Path(index), recall=recall)
+    folder = IndexFolder(Path(index), **chosen)
     if isinstance(queries, str | Image.Image):
         queries = [queries]
     if _are_vectors(queries):
@@ -66,6 +70,7 @@ def _among_vectors(
     distance: Metric,
     kind: IndexKind,
     recall: float | None,
+    postprocess: Literal["none"] | Reranking | None,
 ) -> SearchResult:
     if not _are_vectors(queries):
         raise ValueError("queries among vectors must be vectors: got texts or images; embed them as these were.")
@@ -73,19 +78,21 @@ def _among_vectors(
     matrix, levels, names = known.embeddings, dict(known.labels), known.ids
     rows = _rows(queries)
     index = build_index(matrix, distance=distance, kind=kind, recall=recall)
+    rerank = None if postprocess == "none" else postprocess
+    searched = index if rerank is None else RerankedIndex(index, rerank)
 
     def neighbour(row: int, distance: float) -> SearchNeighbour:
         known_labels = {level: str(column[row]) for level, column in levels.items()}
         name = str(row if names is None else names[row])
         return SearchNeighbour(row=row, id=name, distance=distance, labels=known_labels)
 
-    answers = answered(_vector_queries(rows), index.search(rows, k), neighbour)
+    answers = answered(_vector_queries(rows), searched.search(rows, k), neighbour)
     record = SearchRecord(index="vectors", info=index.info, k=k, level=next(reversed(levels), None), queries=answers)
 
     def write(path: Path) -> None:
         write_page("sheet.html", path, {"record": record.stamped(COMMAND)})
 
-    about = {"index": "vectors", "k": k, "distance": distance, "recall": index.info.recall, "postprocess": None}
+    about = {"index": "vectors", "k": k, "distance": distance, "recall": index.info.recall, "postprocess": rerank}
     return SearchResult(SearchAnswer.of(answers, **about), write)
 
 

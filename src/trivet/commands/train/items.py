@@ -10,6 +10,8 @@ from typing import Any
 
 from trivet.commands.init.data import detect
 from trivet.commands.init.run import as_toml, propose_ladder
+from trivet.commands.shared_options import ladder_values
+from trivet.commands.train.command import Further
 from trivet.commands.train.ladder import climb
 from trivet.commands.train.result import TrainingResult
 from trivet.datasets.item_table import LabelledItems
@@ -25,17 +27,22 @@ def train_items(
     table: LabelledItems,
     out: Path | str | None,
     settings: Mapping[str, Any],
+    options: Mapping[str, Any],
     *,
     force: bool,
     progress: bool,
 ) -> TrainingResult:
-    """Train on items in memory; see `trivet.train`."""
+    """Train on items in memory; see `trivet.train`.
+
+    Args:
+        options: those of the command.
+    """
     temporary = Path(mkdtemp(prefix="trivet-")) if out is None else None
     folder = temporary / "run" if out is None and temporary is not None else Path(out or "")
     changes = [f"{key}={as_toml(_plain(value))}" for key, value in settings.items()]
     try:
         with show_progress("training", show=progress):
-            ladder = _settings(table, folder / ITEMS, changes)
+            ladder = _settings(table, folder / ITEMS, changes, options)
             record = climb(ladder, folder, force=force, command=COMMAND, progress=progress, items=table)
         if record is None or record.status == "interrupted":
             raise KeyboardInterrupt(f"stopped; continue with trivet train --resume {typed(folder)}")
@@ -46,12 +53,16 @@ def train_items(
     return TrainingResult(record, folder, temporary=temporary)
 
 
-def _settings(table: LabelledItems, path: Path, changes: list[str]) -> LadderSettings:
+def _settings(table: LabelledItems, path: Path, changes: list[str], options: Mapping[str, Any]) -> LadderSettings:
     """The settings that are proposed for items that will lie at a path, with changes."""
+    ladder = ladder_values(options["weights"], options["start"], options["minutes"])
+    further = Further(options["download"] or None, options["accept_licence"], interactive=False)
+    if (encoders := further.encoders(table.kind, None)) is not None:
+        ladder["encoders"] = encoders
     with TemporaryDirectory(prefix="trivet-") as folder:
         table.write(file := Path(folder) / path.name)
         detected = detect(file, table.levels, table.text, tags=table.tags, root=table.root)
-        settings, findings = propose_ladder(file, detected, changes=changes, data_root=table.root)
+        settings, findings = propose_ladder(file, detected, ladder=ladder, changes=changes, data_root=table.root)
     for finding in findings:
         announce(finding.replace(f" in {file}", ""))
     return settings.model_copy(update={"data": settings.data.model_copy(update={"path": path})})
