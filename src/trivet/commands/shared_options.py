@@ -46,15 +46,6 @@ Separator = Annotated[
         show_default=False,
     ),
 ]
-Match = Annotated[
-    str | None,
-    typer.Option(help="Which items belong together: any shared tag, all alike, or a Jaccard index. Default: any."),
-]
-PairRows = Annotated[
-    bool, typer.Option("--pairs", help="Each row is a pair that belongs together, such as a query and its answer.")
-]
-Left = Annotated[str | None, typer.Option(help="The column of the left side of pairs. Default: by its name.")]
-Right = Annotated[str | None, typer.Option(help="The column of the right side of pairs. Default: by its name.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page with tables and plots to this file.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting: section.key=value. May be repeated.")
@@ -93,27 +84,6 @@ def exists(paths: Paths) -> Paths:
     return paths
 
 
-Weights = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=FILE",
-        help="Weights of a pretrained encoder to compare, by its name in trivet encoders, timm:NAME or text:NAME, and "
-        "their file or folder. May be repeated. Beside those of trivet encoders that are on this machine.",
-    ),
-]
-Start = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="A checkpoint of yours, of timm, sentence-transformers or transformers, as a further encoder to compare. "
-        "May be repeated.",
-        callback=exists,
-    ),
-]
-Minutes = Annotated[
-    float | None,
-    typer.Option(help="Time within which a training must end to be tried. Default: 4, with a GPU 30."),
-]
 AcceptedLicence = Annotated[
     list[str] | None,
     typer.Option(
@@ -143,36 +113,6 @@ VectorCodes = Annotated[
 ]
 
 
-LeftVectors = Annotated[
-    Path | None,
-    typer.Option(
-        callback=exists,
-        help="Vectors of the left side of pairs, as of trivet embed; its column holds their ids.",
-    ),
-]
-RightVectors = Annotated[
-    Path | None, typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise.")
-]
-Relevant = Annotated[
-    float | None,
-    typer.Option(help="The least score of a pair that belongs together. Default: 1, of whole numbers."),
-]
-
-
-def ladder_values(weights: Sequence[str] | None, start: Sequence[Path] | None, minutes: float | None) -> dict[str, Any]:
-    """The options above as settings of `LadderConfig`."""
-    files = {}
-    for option in weights or []:
-        name, equals, file = option.rpartition("=")
-        if not equals:
-            raise ValueError(
-                f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
-            )
-        files[name] = file
-    values = {"weights": files, "start": [*map(str, start or [])], "minutes": minutes}
-    return {key: value for key, value in values.items() if value}
-
-
 @dataclass(frozen=True, kw_only=True)
 class VectorOptions:
     """Options of every command that reads files of vectors: what such a file may leave open."""
@@ -192,7 +132,10 @@ class TagOptions:
     """Options of commands that read labels, of which a cell may hold several."""
 
     separator: Separator = None
-    match: Match = None
+    match: Annotated[
+        str | None,
+        typer.Option(help="Which items belong together: any shared tag, all alike, or a Jaccard index. Default: any."),
+    ] = None
 
     @property
     def tags(self) -> TagCells | None:
@@ -201,7 +144,91 @@ class TagOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemOptions(VectorOptions, TagOptions):
+class PairColumnOptions:
+    """Options of commands that read a table of pairs: its columns, and which pairs belong together."""
+
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Each row is a pair that belongs together, such as a query and its answer.")
+    ] = False
+    left: Annotated[str | None, typer.Option(help="The column of the left side of pairs. Default: by its name.")] = None
+    right: Annotated[str | None, typer.Option(help="The column of the right side of pairs. Default: by its name.")] = (
+        None
+    )
+    relevant: Annotated[
+        float | None,
+        typer.Option(help="The least score of a pair that belongs together. Default: 1, of whole numbers."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(PairColumnOptions):
+    """Options of commands that read pairs of texts, images or vectors."""
+
+    left_vectors: Annotated[
+        Path | None,
+        typer.Option(
+            callback=exists, help="Vectors of the left side of pairs, as of trivet embed; its column holds their ids."
+        ),
+    ] = None
+    right_vectors: Annotated[
+        Path | None, typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise.")
+    ] = None
+
+    @property
+    def sides(self) -> PairSides | None:
+        """The sides of pairs; None without any of their options, of which each says that there are pairs."""
+        options = (self.left, self.right, self.left_vectors, self.right_vectors, self.relevant)
+        if not self.pairs and all(option is None for option in options):
+            return None
+        from trivet.io.pair_table import PairSides  # here: `--help` needs no tables
+
+        return PairSides(*options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(PairOptions, TagOptions, VectorOptions):
+    """Options of commands that propose settings for data: what the data are, and what a ladder compares on them."""
+
+    text: Annotated[str | None, typer.Option(help="The column of texts. Default: guessed.")] = None
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Weights of a pretrained encoder to compare, by its name in trivet encoders, timm:NAME or text:NAME, "
+            "and their file or folder. May be repeated. Beside those of trivet encoders that are on this machine.",
+        ),
+    ] = None
+    start: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A checkpoint of yours, of timm, sentence-transformers or transformers, as a further encoder to "
+            "compare. May be repeated.",
+            callback=exists,
+        ),
+    ] = None
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Time within which a training must end to be tried. Default: 4, with a GPU 30."),
+    ] = None
+
+    @property
+    def ladder(self) -> dict[str, Any]:
+        """The options of encoders and minutes as settings of `LadderConfig`."""
+        files = {}
+        for option in self.weights or []:
+            name, equals, file = option.rpartition("=")
+            if not equals:
+                raise ValueError(
+                    f"--weights must be NAME=FILE, such as efficientnet-lite0=lite0.safetensors: got {option!r}."
+                )
+            files[name] = file
+        values = {"weights": files, "start": [*map(str, self.start or [])], "minutes": self.minutes}
+        return {key: value for key, value in values.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemOptions(VectorOptions, TagOptions, PairColumnOptions):
     """Options of commands that read embeddings, or make those of the items of a file by encoders."""
 
     texts: Annotated[
@@ -230,9 +257,6 @@ class ItemOptions(VectorOptions, TagOptions):
             "which a file is called like."
         ),
     ] = None
-    pairs: PairRows = False
-    left: Left = None
-    right: Right = None
     left_vectors: Annotated[
         list[Path] | None,
         typer.Option(
@@ -244,7 +268,6 @@ class ItemOptions(VectorOptions, TagOptions):
         list[Path] | None,
         typer.Option(callback=exists, help="Vectors of the right side of pairs, likewise, one for each left one."),
     ] = None
-    relevant: Relevant = None
     skip_empty: SkipEmpty = False
 
     def is_run(self, path: Path) -> bool:
@@ -281,15 +304,6 @@ class ItemOptions(VectorOptions, TagOptions):
             )
         if self.text is not None and of_pairs:
             raise ValueError("--text is for single texts: name the sides of pairs with --left and --right.")
-
-
-def pair_sides(pairs: bool, *options: Any) -> PairSides | None:
-    """Read the options of pairs: `--pairs` and those of `PairSides`, in its order, of which each says so as well."""
-    if not pairs and all(option is None for option in options):
-        return None
-    from trivet.io.pair_table import PairSides  # here: `--help` needs no tables
-
-    return PairSides(*options)
 
 
 def tag_cells(separator: str | None, match: str | None) -> TagCells | None:

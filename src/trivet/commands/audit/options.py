@@ -13,28 +13,21 @@ from trivet.commands.shared_options import (
     DataRoot,
     DistanceByDimension,
     Json,
-    Left,
-    LeftVectors,
-    PairRows,
-    Relevant,
-    Right,
-    RightVectors,
+    PairOptions,
     Separator,
     SkipEmpty,
     TrustCode,
     VectorOptions,
     exists,
-    pair_sides,
     tag_cells,
 )
 
 if TYPE_CHECKING:
-    from trivet.io.pair_table import PairSides
     from trivet.io.tag_cells import TagCells
 
 
 @dataclass(frozen=True)
-class AuditOptions(VectorOptions):
+class AuditOptions(VectorOptions, PairOptions):
     """An audit as it is asked for."""
 
     embeddings: Annotated[
@@ -141,12 +134,6 @@ class AuditOptions(VectorOptions):
     force: Annotated[bool, typer.Option("--force", help="Replace files that an earlier audit wrote.")] = False
     data_root: DataRoot = None
     separator: Separator = None
-    pairs: PairRows = False
-    left: Left = None
-    right: Right = None
-    left_vectors: LeftVectors = None
-    right_vectors: RightVectors = None
-    relevant: Relevant = None
     trust_code: TrustCode = False
     json: Json = False
 
@@ -154,8 +141,3 @@ class AuditOptions(VectorOptions):
     def tags(self) -> TagCells | None:
         """The answer to what cells of several labels are; None without one."""
         return tag_cells(self.separator, None)
-
-    @property
-    def sides(self) -> PairSides | None:
-        """The sides of pairs; None without any of their options."""
-        return pair_sides(self.pairs, self.left, self.right, self.left_vectors, self.right_vectors, self.relevant)
