@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -51,26 +53,41 @@ class Logistic:
 
 
 def _fit(rows: torch.Tensor, classes: Integers, counted: Floats, count: int) -> torch.Tensor:
-    """Weights `(d + 1, C)`, the last row being the intercepts."""
-    from scipy.optimize import minimize
+    labels, position, each = torch.from_numpy(classes), torch.arange(len(rows)), torch.from_numpy(counted).float()
 
-    items, width = rows.shape
-    labels, position, each = torch.from_numpy(classes), torch.arange(items), torch.from_numpy(counted).float()
-
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        weights = torch.from_numpy(flat).float().reshape(width + 1, count)
-        logits = torch.addmm(weights[-1], rows, weights[:-1])
+    def loss(logits: torch.Tensor) -> tuple[float, torch.Tensor]:
         total = logits.logsumexp(dim=1)
         value = float((each * (total - logits[position, labels])).double().sum())
-        value += PENALTY / 2 * float(weights[:-1].double().square().sum())
         errors = (logits - total[:, None]).exp_()
         errors[position, labels] -= 1
         errors *= each[:, None]
+        return value, errors
+
+    return fit_weights(rows, np.zeros((rows.shape[1] + 1, count)), loss, ITERATIONS)
+
+
+def fit_weights(
+    rows: torch.Tensor, start: Floats, loss: Callable[[torch.Tensor], tuple[float, torch.Tensor]], iterations: int
+) -> torch.Tensor:
+    """Weights `(d + 1, C)`, the last row being the intercepts, of the least loss with the penalty.
+
+    Args:
+        rows: `(n, d)`.
+        start: the first weights.
+        loss: of logits `(n, C)`, and its derivatives by them.
+    """
+    from scipy.optimize import minimize
+
+    items = len(rows)
+
+    def penalised(flat: Floats) -> tuple[float, Floats]:
+        weights = torch.from_numpy(flat).float().reshape(start.shape)
+        value, errors = loss(torch.addmm(weights[-1], rows, weights[:-1]))
+        value += PENALTY / 2 * float(weights[:-1].double().square().sum())
         slope = torch.empty_like(weights)
         torch.addmm(weights[:-1], rows.T, errors, beta=PENALTY, out=slope[:-1])
         torch.sum(errors, dim=0, out=slope[-1])
         return value / items, (slope.double() / items).numpy().ravel()
 
-    begun = np.zeros((width + 1) * count)
-    solution = minimize(loss, begun, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-    return torch.from_numpy(solution.x).float().reshape(width + 1, count)
+    solution = minimize(penalised, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": iterations})
+    return torch.from_numpy(solution.x).float().reshape(start.shape)

@@ -8,7 +8,7 @@ from scipy import sparse
 from torch.nn.functional import softplus
 
 from trivet.label_noise.classifiers import STRENGTH
-from trivet.label_noise.logistic import FITTED, FOLDS, PENALTY
+from trivet.label_noise.logistic import FITTED, FOLDS, fit_weights
 from trivet.label_noise.neighbourhoods import NEIGHBOURS, LabelledPoints, find_neighborhoods
 from trivet.runtime.arrays import Booleans, Floats, Integers
 from trivet.runtime.progress import steps
@@ -58,23 +58,12 @@ def _log_odds(share: Floats) -> Floats:
 
 
 def _fit(rows: torch.Tensor, carried: Booleans, share: Floats) -> torch.Tensor:
-    """Weights `(d + 1, T)`, the last row being the intercepts."""
-    from scipy.optimize import minimize
+    targets = torch.from_numpy(carried).float()
 
-    (items, width), count, targets = rows.shape, carried.shape[1], torch.from_numpy(carried).float()
-
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        weights = torch.from_numpy(flat).float().reshape(width + 1, count)
-        logits = torch.addmm(weights[-1], rows, weights[:-1])
+    def loss(logits: torch.Tensor) -> tuple[float, torch.Tensor]:
         value = float((softplus(logits) - targets * logits).double().sum())
-        value += PENALTY / 2 * float(weights[:-1].double().square().sum())
-        errors = logits.sigmoid_() - targets
-        slope = torch.empty_like(weights)
-        torch.addmm(weights[:-1], rows.T, errors, beta=PENALTY, out=slope[:-1])
-        torch.sum(errors, dim=0, out=slope[-1])
-        return value / items, (slope.double() / items).numpy().ravel()
+        return value, logits.sigmoid_() - targets
 
-    begun = np.zeros((width + 1, count))
-    begun[-1] = _log_odds(share)
-    solution = minimize(loss, begun.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-    return torch.from_numpy(solution.x).float().reshape(width + 1, count)
+    start = np.zeros((rows.shape[1] + 1, carried.shape[1]))
+    start[-1] = _log_odds(share)
+    return fit_weights(rows, start, loss, ITERATIONS)

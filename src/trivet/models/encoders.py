@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 from dataclasses import dataclass
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 from trivet.config.plugins import is_reference, python_object
 from trivet.models.config import TEXT, TIMM, TORCHVISION
@@ -71,180 +73,17 @@ class Encoder:
         return self.patch * max(1, round(most / self.patch))
 
 
-# Each continues what it was trained on.
-_IMAGENET = "Some test images of CUB-200 are among them."
-_WEB = "Photographs of any benchmark may be among them."
-_CURATED = "They are like those of ImageNet, CUB-200, Stanford Cars, Food-101 and others: results on these flatter it."
-_QUESTIONS = "Questions of Quora, MS MARCO and Natural Questions are among them."
+def _catalogue() -> tuple[Encoder, ...]:
+    """The encoders of `encoders.csv`, a row each."""
+    with files("trivet.models").joinpath("encoders.csv").open(encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = [*csv.DictReader(file)]
+    for row in rows:
+        row |= {name: int(row[name]) for name in ("width", "megabytes", "per_second", "pixels", "patch")}
+        row["measured"] = row["measured"] == "yes"
+    return tuple(Encoder(**row) for row in rows)
 
-CATALOGUE = (
-    Encoder(
-        "efficientnet-lite0",
-        "images",
-        "timm:tf_efficientnet_lite0.in1k",
-        width=1280,
-        licence="apache-2.0",
-        trained_on="1.3 million images of ImageNet-1k, with labels",
-        warning=_IMAGENET,
-        megabytes=19,
-        per_second=60,
-        pixels=224,
-    ),
-    Encoder(
-        "resnet50",
-        "images",
-        "timm:resnet50.a1_in1k",
-        width=2048,
-        licence="apache-2.0",
-        trained_on="1.3 million images of ImageNet-1k, with labels",
-        warning=_IMAGENET,
-        megabytes=102,
-        per_second=14,
-        pixels=224,
-        revision="767268603ca0cb0bfe326fa87277f19c419566ef",
-    ),
-    Encoder(
-        "resnet50-swsl",
-        "images",
-        "timm:resnet50.fb_swsl_ig1b_ft_in1k",
-        width=2048,
-        licence="cc-by-nc-4.0",
-        trained_on="1 billion images of Instagram with hashtags, then ImageNet-1k",
-        warning=_WEB,
-        megabytes=102,
-        per_second=14,
-        pixels=224,
-    ),
-    Encoder(
-        "dino-vits16",
-        "images",
-        "timm:vit_small_patch16_224.dino",
-        width=384,
-        licence="apache-2.0",
-        trained_on="1.3 million images of ImageNet-1k, without labels",
-        warning=_IMAGENET,
-        megabytes=87,
-        per_second=16,
-        pixels=224,
-        patch=16,
-    ),
-    Encoder(
-        "dinov2-vits14",
-        "images",
-        "timm:vit_small_patch14_dinov2.lvd142m",
-        width=384,
-        licence="apache-2.0",
-        trained_on="142 million images of the web, chosen by likeness to known data sets, without labels",
-        warning=_CURATED,
-        megabytes=88,
-        per_second=12,
-        pixels=518,
-        patch=14,
-        revision="4610ca143709d58a633b6397a74412c2c3842454",
-    ),
-    Encoder(
-        "dinov2-vitb14",
-        "images",
-        "timm:vit_base_patch14_dinov2.lvd142m",
-        width=768,
-        licence="apache-2.0",
-        trained_on="142 million images of the web, chosen by likeness to known data sets, without labels",
-        warning=_CURATED,
-        megabytes=346,
-        per_second=4,
-        pixels=518,
-        patch=14,
-    ),
-    Encoder(
-        "siglip2-vitb16",
-        "images",
-        "timm:vit_base_patch16_siglip_224.v2_webli",
-        width=768,
-        licence="apache-2.0",
-        trained_on="10 billion images of the web with their texts",
-        warning=_WEB,
-        megabytes=372,
-        per_second=5,
-        pixels=224,
-        patch=16,
-    ),
-    Encoder(
-        "clip-vitb32",
-        "images",
-        "timm:vit_base_patch32_clip_224.openai",
-        width=768,
-        licence="apache-2.0",
-        trained_on="400 million images of the web with their texts",
-        warning=_WEB,
-        megabytes=351,
-        per_second=18,
-        pixels=224,
-        patch=32,
-    ),
-    Encoder(
-        "all-MiniLM-L6-v2",
-        "texts",
-        "text:sentence-transformers/all-MiniLM-L6-v2",
-        width=384,
-        licence="apache-2.0",
-        trained_on="1.2 billion pairs of English sentences",
-        warning=_QUESTIONS,
-        megabytes=92,
-        per_second=330,
-        measured=True,
-        revision="c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
-    ),
-    Encoder(
-        "bge-small-en-v1.5",
-        "texts",
-        "text:BAAI/bge-small-en-v1.5",
-        width=384,
-        licence="mit",
-        trained_on="pairs of English texts of the web, then labelled ones",
-        warning=_QUESTIONS,
-        megabytes=134,
-        per_second=160,
-        revision="5c38ec7c405ec4b44b94cc5a9bb96e735b38267a",
-    ),
-    Encoder(
-        "e5-small-v2",
-        "texts",
-        "text:intfloat/e5-small-v2",
-        width=384,
-        licence="mit",
-        trained_on="270 million pairs of English texts of the web, then labelled ones",
-        warning=_QUESTIONS,
-        megabytes=134,
-        per_second=160,
-        prefix="query: ",
-        revision="ffb93f3bd4047442299a41ebb6fa998a38507c52",
-    ),
-    Encoder(
-        "multilingual-e5-small",
-        "texts",
-        "text:intfloat/multilingual-e5-small",
-        width=384,
-        licence="mit",
-        trained_on="1 billion pairs of texts in about 100 languages, then labelled ones",
-        warning=_QUESTIONS,
-        megabytes=493,
-        per_second=150,
-        prefix="query: ",
-        revision="614241f622f53c4eeff9890bdc4f31cfecc418b3",
-    ),
-    Encoder(
-        "static-retrieval-mrl-en-v1",
-        "texts",
-        "text:sentence-transformers/static-retrieval-mrl-en-v1",
-        width=1024,
-        licence="apache-2.0",
-        trained_on="pairs of English questions and texts; a vector for each token, for slow machines",
-        warning=_QUESTIONS,
-        megabytes=126,
-        per_second=20000,
-        revision="f60985c706f192d45d218078e49e5a8b6f15283a",
-    ),
-)
+
+CATALOGUE = _catalogue()
 
 
 def kind_of(name: str) -> EncoderKind:
