@@ -72,9 +72,9 @@ def features(series: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
     }
 
 
-def settled(values: Sequence[float], at: int, width: int = WIDTH) -> float:
-    """The median of `width` values up to the one at a place, without those that are NaN."""
-    some = [value for value in values[max(0, at + 1 - width) : at + 1] if not math.isnan(value)]
+def settled(values: Sequence[float], at: int) -> float:
+    """The median of `WIDTH` values up to the one at a place, without those that are NaN."""
+    some = [value for value in values[max(0, at + 1 - WIDTH) : at + 1] if not math.isnan(value)]
     return median(some) if some else math.nan
 
 

@@ -187,13 +187,12 @@ def is_guarded(columns: Sequence[str]) -> bool:
     return any(tuple(columns[: len(header)]) == header for header in _GUARDED_HEADERS)
 
 
-def csv_text(rows: Iterable[Iterable[Any]], *, guard: bool = True) -> str:
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """The text of a csv file, whose first row is its header: quoted where needed, each line ended by a newline.
 
-    Args:
-        guard: see `guarded`; not for cells of somebody's file that are copied as they are.
+    Its cells are `guarded`.
     """
-    cells = ([guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows) if guard else rows
+    cells = ([guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     lines: list[str] = []
     # The writer quotes a lone carriage return only if lines end with one.
     sink = SimpleNamespace(write=lambda line: lines.append(line.removesuffix("\r\n") + "\n"))
