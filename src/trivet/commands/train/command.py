@@ -103,6 +103,11 @@ class TrainOptions(DataOptions):
     json: Json = False
 
     @property
+    def interactive(self) -> bool:
+        """True if the command may ask in a terminal."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    @property
     def changes(self) -> list[str]:
         """The settings that are changed."""
         return [*(self.set or []), *(["data.skip_empty=true"] if self.skip_empty else [])]
@@ -224,8 +229,14 @@ def _read(path: Path, request: TrainOptions) -> LadderSettings | RunConfig:
     return kind.read(path, changes)
 
 
-def _encoders(request: TrainOptions, kind: ItemKind, named: Sequence[str] | None) -> list[str] | None:
-    """`LadderConfig.encoders` after the downloads; see `trivet.commands.encoders.run.fetched`."""
+def further_encoders(
+    request: TrainOptions, kind: ItemKind, named: Sequence[str] | None = None, *, interactive: bool = False
+) -> list[str] | None:
+    """`LadderConfig.encoders` after the downloads that are asked for, or in a terminal are agreed to.
+
+    Args:
+        kind, named, interactive: see `trivet.commands.encoders.run.fetched`.
+    """
     from trivet.commands.encoders.run import fetched  # here: it loads the training stack
 
     if kind == "images and texts" or kind == "vectors":
@@ -237,7 +248,7 @@ def _encoders(request: TrainOptions, kind: ItemKind, named: Sequence[str] | None
             )
         return None
     names = [name for name in request.download or [] if name != "none"]
-    asks = request.download is None and not request.json and sys.stdin.isatty() and sys.stderr.isatty()
+    asks = interactive and request.download is None
     return fetched(kind, named, names, request.accept_licence or (), interactive=asks)
 
 
@@ -250,7 +261,8 @@ def _with_encoders(
     if isinstance(settings, RunConfig):
         refuse(context, "a single run compares no encoders", *OF_LADDER)
         return settings
-    encoders = _encoders(request, settings.data.item_kind, settings.ladder.encoders)
+    kind, named = settings.data.item_kind, settings.ladder.encoders
+    encoders = further_encoders(request, kind, named, interactive=request.interactive)
     ladder = settings.ladder if encoders is None else settings.ladder.model_copy(update={"encoders": tuple(encoders)})
     return settings.model_copy(update={"ladder": ladder})
 
@@ -278,7 +290,8 @@ def _proposed(path: Path, request: TrainOptions) -> LadderSettings:
             skip_empty=request.skip_empty,
             root=root,
         )
-    encoders = _encoders(request, detected.item_kind, None)  # outside of what shows progress, which hides a question
+    # Outside of what shows progress, which hides a question.
+    encoders = further_encoders(request, detected.item_kind, interactive=request.interactive)
     if encoders is not None:
         ladder["encoders"] = encoders
     with show_progress("looking at the data"):

@@ -10,8 +10,7 @@ from typing import Any
 
 from trivet.commands.init.data import detect
 from trivet.commands.init.run import as_toml, propose_ladder
-from trivet.commands.shared_options import ladder_values
-from trivet.commands.train.command import Further
+from trivet.commands.train.command import TrainOptions, further_encoders
 from trivet.commands.train.ladder import climb
 from trivet.commands.train.result import TrainingResult
 from trivet.datasets.item_table import LabelledItems
@@ -55,9 +54,9 @@ def train_items(
 
 def _settings(table: LabelledItems, path: Path, changes: list[str], options: Mapping[str, Any]) -> LadderSettings:
     """The settings that are proposed for items that will lie at a path, with changes."""
-    ladder = ladder_values(options["weights"], options["start"], options["minutes"])
-    further = Further(options["download"] or None, options["accept_licence"], interactive=False)
-    if (encoders := further.encoders(table.kind, None)) is not None:
+    request = TrainOptions(**options)
+    ladder = request.ladder
+    if (encoders := further_encoders(request, table.kind)) is not None:
         ladder["encoders"] = encoders
     with TemporaryDirectory(prefix="trivet-") as folder:
         table.write(file := Path(folder) / path.name)
