@@ -44,7 +44,7 @@ def test_clusters_are_spread_out_and_healthy_beside_a_reference() -> None:
     verdict = diagnose(clusters(), LABELS).verdicts[0]
     assert (verdict.kind, verdict.severity, verdict.changes) == ("spread-out", None, ())
     assert verdict.rule == "whether it is good was not asked"
-    assert "--reference FILE" in verdict.cause
+    assert "by reference." in verdict.cause
     compared = diagnose(clusters(), LABELS, clusters(within=2.0))
     assert [one.kind for one in compared.verdicts] == ["healthy"]
     assert "at least as good as every reference: recall@1 100.0 %, against" in compared.verdicts[0].rule

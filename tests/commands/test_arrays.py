@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trivet.commands.call_options import INSTEAD
 from trivet.commands.group import Commands
 from trivet.knn.postprocessing import RerankedIndex
 from trivet.reports.result import Result
+from trivet.runtime.caller import in_python
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -129,13 +130,22 @@ CASES = {
 
 
 def plain(text: str) -> str:
-    """What a command prints, with embeddings called as arrays are."""
-    return text.replace(".npz", "").replace(" in gallery", "")
+    """What a command prints, with embeddings and options called as in Python."""
+    return in_python(text.replace(".npz", "").replace(" in gallery", ""))
 
 
 def words(text: str) -> Counter[str]:
     """The words, without frames, and however heads of columns are folded."""
     return Counter(text.translate(dict.fromkeys(map(ord, "│┃━─┏┓┗┛┡┩┢┪┳┻╇┴┬┼└┘├┤┌┐╭╮╰╯"), " ")).split())
+
+
+def sentences(value: Any) -> Iterator[str]:
+    """All texts in a record."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from sentences(each)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -159,6 +169,20 @@ def test_a_function_gives_what_its_command_gives(
     assert len(repr(result).splitlines()) <= 8
     assert result.figure().axes
     assert result.rows()
+    assert all(in_python(sentence) == sentence for sentence in sentences([str(result), record]))
+
+
+def test_a_note_names_an_option_of_the_command_and_in_python_the_argument(tmp_path: Path, run_command: Call) -> None:
+    known, folder = NAMES[50:] != "ash", tmp_path
+    saved(folder / "queries", BEFORE[:50], label=NAMES[:50])
+    saved(folder / "gallery", BEFORE[50:][known], label=NAMES[50:][known])
+    files = ["--query", folder / "queries.npz", "--gallery", folder / "gallery.npz"]
+    (typed,) = json.loads(run_command("evaluate", *files, "--measures", "recall@1", "--json")[1])["warnings"]
+    result = trivet.evaluate(
+        BEFORE[:50], NAMES[:50], gallery=BEFORE[50:][known], gallery_labels=NAMES[50:][known], measures="recall@1"
+    )
+    assert "(--without-positive drop)" in typed
+    assert result.record.as_json()["warnings"] == [typed.replace("--without-positive", "without_positive")]
 
 
 def test_finer_classes_without_a_name_are_a_level_of_their_own() -> None:
@@ -169,7 +193,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"folds must be at most the number of classes: got 9 for 6 at level label": lambda: trivet.evaluate(
         BEFORE, NAMES, folds=9
     ),
-    r"sample draws queries from one set: leave it out with query and gallery": lambda: trivet.evaluate(
+    r"sample draws queries from one set: leave it out with gallery_labels and gallery": lambda: trivet.evaluate(
         BEFORE, NAMES, gallery=AFTER, gallery_labels=NAMES, sample=3
     ),
     r"gallery and gallery_labels go together: got one of them; give both": lambda: trivet.evaluate(

@@ -68,7 +68,7 @@ def learned_by_heart(train: Comparison, unseen: Comparison) -> Cause | None:
         f"rose from {100 * train.reference_score:.1f} % to {100 * train.score:.1f} %, while that of "
         f"classes not trained on fell from {100 * unseen.reference_score:.1f} % to {100 * unseen.score:.1f} %.",
         (
-            "Stop at the step with the best recall on classes held out: --folds trains without each part once.",
+            "Stop at the step with the best recall on new classes: trivet train FILE --folds 4 holds out each once.",
             "Train fewer steps, or only a new last layer, or on more classes.",
         ),
     )
@@ -168,5 +168,5 @@ def wrong_labels(train: float, other: float, *, judge: str, split: str) -> Cause
         f"Many training labels are probably wrong: judged in {in_words(judge)}, at least {100 * train:.0f} % disagree "
         f"with the items around where these are surest, while of the labels of {split} at most {100 * other:.0f} % "
         "disagree at all.",
-        ("Find the wrong labels: trivet audit RUN --report page.html; then train on your decisions, with --labels.",),
+        ("Find the wrong labels: trivet audit RUN --report page.html; then train by your decisions, data.decisions.",),
     )

@@ -9,6 +9,7 @@ from trivet.collapse.rules import above_chance
 from trivet.collapse.significance import OF_CLASSES, Comparison, in_words
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict_type import Verdict
+from trivet.runtime.caller import for_caller
 from trivet.runtime.text import counted
 
 SPREAD = 0.25  # relative spread from which items are called well spread
@@ -45,9 +46,8 @@ def healthy_verdict(measures: Measures) -> Verdict:
     if not informed and not single:
         cause = "Items are well spread, but hardly by class: the embedding carries little information on these labels."
     if not measures.comparisons and not single:
-        cause += (
-            " To ask, give the same items embedded before training, or their raw inputs: --reference FILE, or "
-            "reference= in Python."
+        cause += for_caller(
+            " To ask, give the same items embedded before training, or their raw inputs, by --reference FILE."
         )
     return Verdict("spread-out", None, _evidence(measures), rule, cause)
 

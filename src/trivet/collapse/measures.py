@@ -238,7 +238,7 @@ def measure(
     if inner and int(partition.max()) + 1 == len(raw):
         raise ValueError(
             "fine must hold classes inside classes or sets of tags: got labels by which no two items are alike; leave "
-            "out fine (--fine), or pass the finer classes as the labels."
+            "out fine, or pass the finer classes as the labels."
         )
     points = as_points(raw, distance=distance)
     sides = sides_of(relation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from trivet.commands.call_options import INSTEAD, parsed_options
+from trivet.runtime.caller import in_python
 from trivet.runtime.extras import missing
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def of_arrays(function: Callable[Parameters, Returned]) -> Callable[Parameters, 
         try:
             return function(*arguments, **options)
         except ValueError as error:
-            raise ValueError(re.sub("--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_"), str(error))) from None
+            raise ValueError(in_python(str(error))) from None
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(missing(error.name or ""), name=error.name) from None
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
+from trivet.runtime.caller import command_line
 from trivet.runtime.extras import missing
 from trivet.runtime.safe_read import panics
 from trivet.runtime.signals import LostError, ending_signals, send_to_itself
@@ -35,7 +36,7 @@ def main() -> None:
 
     before = {number: signal.signal(number, end) for number in ending_signals()}
     try:
-        with prepared():
+        with prepared(), command_line():
             code = _run(sys.argv[1:] or ["--help"], received)
     except KeyboardInterrupt:  # or while it was said
         code = _print_error("stopped, at the very beginning or end of the command.", 1)

@@ -34,6 +34,7 @@ from trivet.metrics.verification import Verification, verify
 from trivet.metrics.verification_pairs import rate_name
 from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Floats, Integers
+from trivet.runtime.caller import for_caller
 from trivet.runtime.progress import work
 from trivet.runtime.text import abbreviated, counted
 
@@ -113,7 +114,7 @@ def unanswerable(
         causes.append(
             f"{absent.sum()} are of {counted(len(names), 'class')} that the gallery lacks "
             f"({abbreviated(names, LISTED)}){there}: {absent_classes}"
-            + (", or leave these queries out (--without-positive drop)" if count < total else "")
+            + (for_caller(", or leave these queries out (--without-positive drop)") if count < total else "")
         )
     if alone.any():
         causes.append(f"{alone.sum()} are themselves all that the gallery has of their class: add others")

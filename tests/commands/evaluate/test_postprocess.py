@@ -207,7 +207,7 @@ def test_the_answer_needs_more_early_and_no_fewer_first() -> None:
     line = postprocessing_line(both, good, "label")
     assert line is not None
     assert line.startswith("More is found by query expansion: MAP@R +2.0 (+1.0 to +3.0), recall@1 +0.0")
-    assert "with --postprocess expansion is searched so" in line
+    assert "of trivet index --postprocess expansion is searched so" in line
     fewer = {"map@r": good["map@r"], "recall@1": [row("worse", -0.03), row("open", -0.02)]}
     line = postprocessing_line(both, fewer, "label")
     assert line is not None

@@ -17,6 +17,7 @@ from tests.commands.conftest import Call
 import trivet
 from trivet.datasets.item_table import item_table
 from trivet.io.read_embeddings import read_vectors
+from trivet.runtime.caller import in_python
 
 pytestmark = pytest.mark.usefixtures("rough_evaluation")
 
@@ -84,6 +85,8 @@ def test_a_result_is_a_network_a_page_and_a_run_of_which_nothing_is_left_without
     assert rows["unseen", "label", "result"] == result.record.evaluation["label"]["recall@1"]
     assert str(result).splitlines()[-2] == f"Run: {result.folder}"
     assert str(result).splitlines()[-1].startswith("Next: ")
+    assert in_python(str(result)) == str(result)
+    assert in_python(record := json.dumps(result.record.as_json())) == record
     assert "<b>" in result._repr_html_()
     assert [axis.get_title(loc="left") for axis in result.figure().axes] == ["unseen: recall@1 by label"]
     for _ in range(2):

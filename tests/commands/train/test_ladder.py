@@ -403,7 +403,7 @@ def test_classes_that_are_held_out(tmp_path: Path, classes: int, expected: tuple
     ("seconds", "rungs", "line"),
     [
         (90, ["encoder", "head"], "features 1.5, candidates and the training of the best up to 2.5"),
-        (300, ["encoder", "head"], "features 5.0, which leaves nothing of 4 for training: --minutes 10 does"),
+        (300, ["encoder", "head"], "features 5.0, which leaves nothing of 4 for training: minutes 10 does"),
         (90, ["encoder", "whitening"], "features 1.5"),
     ],
 )

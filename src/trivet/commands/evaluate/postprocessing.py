@@ -9,6 +9,7 @@ from trivet.commands.evaluate.record import DifferenceRecord, EvaluationRecord
 from trivet.metrics.intervals import Interval, Variance, interval_json, symmetrical_interval
 from trivet.metrics.retrieval import Retrieval
 from trivet.reports.page import points
+from trivet.runtime.text import typed
 from trivet.training.checkpoint_selection import RECALL
 
 MEASURE = "map@r"  # decides, where it was measured; else recall@1 alone
@@ -67,7 +68,7 @@ def postprocessing_line(
             record = gain[0]
             return (
                 f"More is found by {NAMED[record.postprocessing]}: {_gains([gain], measure)}. An index "
-                f"that is made with --postprocess {record.postprocessing} is searched so."
+                f"of trivet index --postprocess {typed(record.postprocessing)} is searched so."
             )
     names = [NAMED[record.postprocessing] for record in others]
     if better:

@@ -30,6 +30,7 @@ from trivet.models.towers import SIDES, TOWERS
 from trivet.reports.ladder_record import CandidateRecord, ConfirmedRecord, LadderRecord
 from trivet.reports.run_record import RunRecord
 from trivet.runtime.arrays import Integers
+from trivet.runtime.caller import for_caller
 from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
@@ -266,7 +267,7 @@ class Ladder:
         if trains and features < self._minutes:
             text += f", candidates and the training of the best up to {self._minutes - features:.1f}"
         elif trains:
-            text += (
+            text += for_caller(
                 f", which leaves nothing of {self._minutes:g} for training: --minutes {2 * math.ceil(features)} does"
             )
         minutes = max(features, self._minutes if trains else 0.0)
@@ -341,7 +342,7 @@ class Ladder:
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(self._fitted(config, folds[0]), folds[0]) * (len(folds) + 1)
             if seconds > left:
-                record.reason = (
+                record.reason = for_caller(
                     f"Not tried: it takes about {seconds / 60:.1f} minutes, and {max(0.0, left / 60):.1f} of "
                     f"{self._minutes:g} are left; --minutes gives more."
                 )
@@ -392,10 +393,11 @@ class Ladder:
                 if forecast is not None and forecast.outlook == "likely":
                     raise EndedEarlyError(f"Ended after {step} of {steps} steps. {forecast.sentence}")
             if step < steps and time.perf_counter() > self._end:
-                raise EndedEarlyError(
+                ended = for_caller(
                     f"Ended after {step} of {steps} steps: the {self._minutes:g} minutes are over, as it took longer "
                     "than its first steps let expect; --minutes gives more."
                 )
+                raise EndedEarlyError(ended)
 
         return trained_on(config, splits, splits.train, "step", monitor=monitor, after_step=check)
 
