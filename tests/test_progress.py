@@ -7,12 +7,15 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import trivet
 from trivet.commands.main import main
 from trivet.metrics import clustering
 from trivet.runtime import progress
@@ -130,6 +133,64 @@ def test_a_terminal_has_one_line_below_the_messages_that_is_gone_in_the_end(monk
     text = stream.getvalue()
     assert "\x1b[2Kdetected\n" in text
     assert text.rpartition("training")[2].endswith("\x1b[2K")  # erased
+
+
+class CellOutput(Stream):
+    """Standard error in a notebook, where an end of a line that goes back to its beginning is written over."""
+
+    __module__ = "ipykernel.iostream"
+
+    def shown(self) -> list[str]:
+        lines = []
+        for line in self.getvalue().split("\n"):
+            text = ""
+            for piece in line.split("\r"):
+                text = piece + text[len(piece) :]
+            lines.append(text.rstrip())
+        return lines
+
+
+def test_a_notebook_has_one_line_that_is_written_over_and_blank_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, (line, clock) = CellOutput(), new_line()
+    monkeypatch.setattr(sys, "stderr", stream)
+    token = progress._current.set(line)
+    line.report("embedding", 1, 40)
+
+    def while_it_waits() -> Iterator[None]:
+        assert stream.shown() == ["embedding 1/40, 0 s so far"]
+        yield
+        line.report("step", 1, 9)
+        yield
+        assert stream.shown() == ["step 1/9, 0 s so far"]
+        announce("images")
+        assert stream.shown() == ["images", ""]
+        clock.now += 5
+        yield
+        assert stream.shown() == ["images", "step 1/9, 5 s so far"]
+
+    waits = while_it_waits()
+    over = SimpleNamespace(wait=lambda _: next(waits, "over") == "over")
+    progress._paint_notebook(line, over)  # type: ignore[arg-type]
+    progress._current.reset(token)
+    assert stream.shown() == ["images", ""]
+
+
+@pytest.mark.parametrize(
+    ("stream", "watched"), [(Stream(), False), (Stream(terminal=True), True), (CellOutput(), True)]
+)
+def test_a_function_shows_its_progress_where_somebody_sees_it(
+    stream: Stream, watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    shown = list[bool]()
+
+    def show(title: str, *, show: bool = True) -> AbstractContextManager[None]:
+        shown.append(show)
+        return nullcontext()
+
+    monkeypatch.setattr("trivet.commands.arrays.show_progress", show)
+    trivet.search(np.eye(3), np.eye(3), k=1)
+    assert shown == [watched]
 
 
 def test_a_reader_that_has_gone_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from trivet.commands.call_options import INSTEAD, parsed_options
 from trivet.runtime.caller import in_python
 from trivet.runtime.extras import missing
+from trivet.runtime.progress import is_watched, show_progress
 
 if TYPE_CHECKING:
     from trivet.collapse import SamplingStrategy
@@ -30,34 +32,45 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 
-def of_arrays(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+def of_arrays(
+    title: str | None,
+) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
     """Make errors of a function name its parameters in place of options, what to do instead, and the extra that it
-    needs."""
-    parameters = signature(function).parameters.values()
-    first = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    others = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    needs; and show its progress in a terminal or a notebook.
 
-    @wraps(function)
-    def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
-        if len(arguments) > len(first):
-            raise TypeError(
-                f"{function.__name__} must be given all but {' and '.join(first)} by name: got {len(arguments)} values "
-                f"without one; put a name before each of the others, of {', '.join(others)}."
-            )
-        if unknown := options.keys() & INSTEAD.keys() - {*first, *others}:
-            name = min(unknown)
-            raise TypeError(f"{function.__name__} takes no {name}: {INSTEAD[name]}.")
-        try:
-            return function(*arguments, **options)
-        except ValueError as error:
-            raise ValueError(in_python(str(error))) from None
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(missing(error.name or ""), name=error.name) from None
+    Args:
+        title: of the progress; None for a function that shows its own.
+    """
 
-    return call
+    def made(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        parameters = signature(function).parameters.values()
+        first = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        others = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+
+        @wraps(function)
+        def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
+            if len(arguments) > len(first):
+                raise TypeError(
+                    f"{function.__name__} must be given all but {' and '.join(first)} by name: got {len(arguments)} "
+                    f"values without one; put a name before each of the others, of {', '.join(others)}."
+                )
+            if unknown := options.keys() & INSTEAD.keys() - {*first, *others}:
+                name = min(unknown)
+                raise TypeError(f"{function.__name__} takes no {name}: {INSTEAD[name]}.")
+            try:
+                with nullcontext() if title is None else show_progress(title, show=is_watched()):
+                    return function(*arguments, **options)
+            except ValueError as error:
+                raise ValueError(in_python(str(error))) from None
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(missing(error.name or ""), name=error.name) from None
+
+        return call
+
+    return made
 
 
-@of_arrays
+@of_arrays("evaluation")
 def evaluate(
     embeddings: Any,
     labels: Any,
@@ -128,7 +141,7 @@ def evaluate(
     )
 
 
-@of_arrays
+@of_arrays("evaluation")
 def compare(
     embeddings: Mapping[str, Any] | Sequence[Any],
     labels: Any,
@@ -191,7 +204,7 @@ def compare(
     return _evaluated(named, keys, labels, request, galleries, gallery_labels, separator=separator, match=match)
 
 
-@of_arrays
+@of_arrays("diagnosis")
 def diagnose(
     embeddings: Any,
     labels: Any,
@@ -271,7 +284,7 @@ def diagnose(
     return DiagnosisResult([diagnose_input(replace(subject, references=known, notes=notes), seed=seed)])
 
 
-@of_arrays
+@of_arrays("audit")
 def audit(
     embeddings: Any,
     labels: Any,
@@ -324,7 +337,7 @@ def audit(
     return AuditResult(audit_items(request, items), top=request.top)
 
 
-@of_arrays
+@of_arrays(None)
 def train(
     items: Any,
     labels: Any,
@@ -387,7 +400,7 @@ def train(
     return train_items(table, out, settings or {}, options, force=force, progress=progress)
 
 
-@of_arrays
+@of_arrays("search")
 def search(
     index: Any,
     queries: Any,

@@ -18,6 +18,7 @@ from trivet.runtime.terminal import printable
 
 SILENT = 1.3  # seconds: what takes less says nothing
 LOGGED = 10.0  # seconds between two lines where there is no terminal
+REWRITTEN = 0.5  # seconds after which the line in a notebook is written anew
 
 T = TypeVar("T")
 
@@ -59,7 +60,12 @@ class ProgressLine:
 
     Args:
         clock: gives seconds.
+
+    Attributes:
+        width: characters of the line that stands in a notebook, which the next one covers.
     """
+
+    width = 0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._process = clock, os.getpid()
@@ -108,8 +114,8 @@ _current: ContextVar[ProgressLine | None] = ContextVar("show_progress", default=
 
 @contextmanager
 def show_progress(title: str, *, show: bool = True) -> Iterator[None]:
-    """Show on standard error what is reported inside, once it has taken 1.3 seconds: one line in a terminal, elsewhere
-    a line every ten seconds.
+    """Show on standard error what is reported inside, once it has taken 1.3 seconds: one line in a terminal or a
+    notebook, elsewhere a line every ten seconds.
 
     Args:
         title: what is done, shown while no part of it is counted.
@@ -139,6 +145,9 @@ def _paint(line: ProgressLine, over: threading.Event) -> None:
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and installed("rich"):
             _paint_terminal(line, over)
             return
+        if in_notebook():
+            _paint_notebook(line, over)
+            return
         while True:
             if text := line.text():
                 print(text, file=sys.stderr, flush=True)
@@ -160,6 +169,27 @@ def _paint_terminal(line: ProgressLine, over: threading.Event) -> None:
         over.wait()
 
 
+def _paint_notebook(line: ProgressLine, over: threading.Event) -> None:
+    """One line that is written over, as its end goes back to its beginning, and blank in the end."""
+    ended = False
+    while not ended:
+        text = line.text()
+        print(text.ljust(line.width), end="\r", file=sys.stderr, flush=True)
+        line.width = len(text)
+        ended = over.wait(REWRITTEN)
+    print(" " * line.width, end="\r", file=sys.stderr, flush=True)
+
+
+def in_notebook() -> bool:
+    """Test whether standard error is the output of a cell."""
+    return type(sys.stderr).__module__.startswith("ipykernel.")
+
+
+def is_watched() -> bool:
+    """Test whether somebody sees standard error while it is written: in a terminal or a notebook."""
+    return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
 def report(title: str, done: float, total: float, note: str = "") -> None:
     """Say that `done` of `total` parts of a work are done; whoever shows it reckons the rate and the time left."""
     if (line := _current.get()) is not None:
@@ -168,9 +198,9 @@ def report(title: str, done: float, total: float, note: str = "") -> None:
 
 def announce(text: str) -> None:
     """Write a line at once where progress is shown, unless it is empty."""
-    if _current.get() is not None and text:
+    if (line := _current.get()) is not None and text:
         with suppress(OSError, ValueError):
-            print(printable(text), file=sys.stderr, flush=True)
+            print(printable(text).ljust(line.width), file=sys.stderr, flush=True)
 
 
 def reporter(title: str) -> Callable[[int, int], None]:
