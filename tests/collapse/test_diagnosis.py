@@ -15,6 +15,7 @@ from tests.nightly import sampled
 from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
 from trivet.collapse.healthy import open_question
 from trivet.collapse.measures import measure, occupied_spots, strangers
+from trivet.collapse.significance import FLOOR
 from trivet.commands.diagnose.result import diagnosis_contents
 from trivet.commands.printing import print_contents
 from trivet.losses import TripletLoss
@@ -421,6 +422,7 @@ def test_every_threshold_is_used() -> None:
         assert f'["{name}"]' in text, name
         assert threshold.meaning
         assert threshold.origin
+    assert THRESHOLDS["worse"].value == 2 * THRESHOLDS["displaced"].value == FLOOR
 
 
 def test_spots_are_counted() -> None:

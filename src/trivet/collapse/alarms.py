@@ -182,7 +182,7 @@ class Judge:
         inside, suspicious = self._lost_inside(), self._suspicious()
         if probe is None:
             self._judge_network()
-            if inside is not None and not self._reported("network-collapse"):
+            if inside is not None and all(event.kind != "network-collapse" for event in self.events):
                 self._judge_classes(*inside)
         else:
             self.judge_probe(probe, step, suspicious=suspicious or inside is not None)
@@ -419,9 +419,6 @@ class Judge:
             healthy = max((int(then) for then, chance in checks if not chance >= ALARMS["healthy"].value), default=0)
         probability = None if ahead is None else ahead.probability
         self.events.append(Event(self._step, kind, evidence, rule, changes, probability, healthy, suspected))
-
-    def _reported(self, *kinds: EventKind) -> bool:
-        return any(event.kind in kinds for event in self.events)
 
 
 def pair_words(*, related: bool) -> tuple[str, str, str]:

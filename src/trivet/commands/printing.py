@@ -6,15 +6,18 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from trivet.reports.result import Contents, Paragraph, Result
 from trivet.runtime.terminal import json_text, printable, without_passwords
 from trivet.runtime.text import typed
+
+if TYPE_CHECKING:
+    from trivet.runtime.record import Record
 
 NOTHING: Mapping[str, Any] = {}
 FRAME, HEAD = 3, 16  # characters: a column's padding and border; the most of a head that makes a column wider
@@ -55,9 +58,18 @@ def print_contents(contents: Contents) -> None:
             print_table(content.title, content.words, content.numbers, content.rows, named_by=content.named_by)
 
 
-def print_page_json(values: Mapping[str, Any], report: Path | None) -> None:
-    """Values of a page as JSON, without its pictures, and where it was written if it was."""
-    print_json(_without_pictures(values) | ({} if report is None else {"report": str(report)}))
+def print_record(record: Record, for_people: Callable[[], None], *, json: bool, report: Path | None) -> None:
+    """A record, as one JSON object without pictures if asked for, and where its page was written if it was.
+
+    Args:
+        for_people: prints it as text.
+    """
+    if json:
+        print_json(_without_pictures(record.as_json()) | ({} if report is None else {"report": str(report)}))
+        return
+    for_people()
+    if report is not None:
+        echo(f"Report: {report}")
 
 
 def _without_pictures(value: Any) -> Any:

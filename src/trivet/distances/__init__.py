@@ -1,7 +1,5 @@
 """Distances and similarities between rows of `(N, d)` tensors."""
 
-from typing import TYPE_CHECKING, Any
-
 from trivet.distances.arrays import as_classes, as_rows
 from trivet.distances.pairwise import (
     Distance,
@@ -19,7 +17,7 @@ from trivet.distances.pairwise import (
     unit_rows_of,
 )
 from trivet.runtime.arrays import Array
-from trivet.runtime.counterparts import missing_attribute
+from trivet.runtime.counterparts import explain_missing
 
 __all__ = [
     "Array",
@@ -40,8 +38,4 @@ __all__ = [
     "unit_rows_of",
 ]
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise missing_attribute(__name__, name, __all__)
+explain_missing(__name__, __all__)

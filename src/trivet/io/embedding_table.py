@@ -65,12 +65,12 @@ class Vectors:
     name: str
     embeddings: npt.NDArray[Any]
     labels: Mapping[str, Names]
-    ids: Names | None
-    splits: Names | None
-    cameras: Names | None
-    protocol: QueryGallery | None
     rows: Integers
-    columns: tuple[str, ...]
+    ids: Names | None = None
+    splits: Names | None = None
+    cameras: Names | None = None
+    protocol: QueryGallery | None = None
+    columns: tuple[str, ...] = ()
     texts: Sequence[str] | None = None
     passed_over: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -1,7 +1,5 @@
 """Losses on pairs, triplets, sets and proxies, one per file."""
 
-from typing import TYPE_CHECKING, Any
-
 from trivet.losses.approx_ndcg import ApproxNDCGLoss
 from trivet.losses.arcface import ArcFaceLoss
 from trivet.losses.circle import CircleLoss
@@ -22,7 +20,7 @@ from trivet.losses.supcon import SupConLoss
 from trivet.losses.symmetric import SymmetricLoss as SymmetricLoss  # nor has this one, for the same reason
 from trivet.losses.triplet import TripletLoss
 from trivet.losses.unhinged import UnhingedMarginLoss, UnhingedTripletLoss
-from trivet.runtime.counterparts import missing_attribute
+from trivet.runtime.counterparts import explain_missing
 
 LOSSES: dict[str, type[EmbeddingLoss]] = {
     "triplet": TripletLoss,
@@ -64,8 +62,4 @@ __all__ = [
     "UnhingedTripletLoss",
 ]
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise missing_attribute(__name__, name, __all__)
+explain_missing(__name__, __all__)

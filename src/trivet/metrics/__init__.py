@@ -3,8 +3,6 @@
 All raise a ValueError where shapes or dtypes disagree, a row is not finite, or an argument is out of its range.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from trivet.io.query_gallery import QueryGallery
 from trivet.metrics.clustering import Clustering, cluster, nmi, nmi_plus
 from trivet.metrics.label_levels import ALL, LevelResult, evaluate, standard
@@ -12,7 +10,7 @@ from trivet.metrics.nearest import NearestPairs, Neighbours, nearest_pairs, neig
 from trivet.metrics.relation_retrieval import retrieve_both_ways, retrieve_by_tag
 from trivet.metrics.retrieval import Retrieval, recall_at_k, retrieve, retrieve_levels
 from trivet.metrics.tie_expectations import MEASURES
-from trivet.runtime.counterparts import missing_attribute
+from trivet.runtime.counterparts import explain_missing
 
 __all__ = [
     "ALL",
@@ -37,8 +35,4 @@ __all__ = [
     "standard",
 ]
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise missing_attribute(__name__, name, __all__)
+explain_missing(__name__, __all__)

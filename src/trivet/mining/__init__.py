@@ -1,7 +1,5 @@
 """Choice of comparisons: label relations, selectors of positives and negatives, index triplets and pairs."""
 
-from typing import TYPE_CHECKING, Any
-
 from trivet.mining import negatives, positives
 from trivet.mining.distance_block import DistanceBlock
 from trivet.mining.negatives import *  # noqa: F403  # its __all__ is the list
@@ -11,7 +9,7 @@ from trivet.mining.positives import POSITIVES, PositiveName, PositiveSelector
 from trivet.mining.relations import Classes, Relation
 from trivet.mining.selected_set import SelectedItems, SelectedSet
 from trivet.mining.triplets import MinedPairs, MinedTriplets, mine, mine_pairs
-from trivet.runtime.counterparts import missing_attribute
+from trivet.runtime.counterparts import explain_missing
 
 __all__ = [
     "NEGATIVES",
@@ -33,8 +31,4 @@ __all__ = [
 __all__ += negatives.__all__
 __all__ += positives.__all__
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise missing_attribute(__name__, name, __all__)
+explain_missing(__name__, __all__)

@@ -18,48 +18,39 @@ class VerdictRecord(Record):
     changes: list[str] = []
 
 
-class RecallComparison(Record):
-    """Recall@1 and that of a reference, see `trivet.collapse.Comparison`: "better", "equal", "open" or "worse"."""
+class ReferenceComparison(Record):
+    """A comparison with a reference, see `trivet.collapse.Comparison`; the measure of both is in the classes below."""
 
     reference: str = ""
     level: str = ""
     queries: int | None = None
-    recall: Number | None = None
-    reference_recall: Number | None = None
     low: Number | None = None
     high: Number | None = None
     difference: Number | None = None
     known_classes: bool = False
+
+
+class RecallComparison(ReferenceComparison):
+    """Recall@1 and that of a reference: "better", "equal", "open" or "worse"."""
+
+    recall: Number | None = None
+    reference_recall: Number | None = None
     outcome: str = ""
 
 
-class RankingComparison(Record):
-    """MAP@R and that of a reference, see `trivet.collapse.Comparison`."""
+class RankingComparison(ReferenceComparison):
+    """MAP@R and that of a reference."""
 
-    reference: str = ""
-    level: str = ""
-    queries: int | None = None
     map_at_r: Number | None = None
     reference_map_at_r: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    difference: Number | None = None
-    known_classes: bool = False
     worse: bool = False
 
 
-class GradingComparison(Record):
-    """NDCG@10 and that of a reference, see `trivet.collapse.Comparison`."""
+class GradingComparison(ReferenceComparison):
+    """NDCG@10 and that of a reference."""
 
-    reference: str = ""
-    level: str = ""
-    queries: int | None = None
     ndcg_at_10: Number | None = None
     reference_ndcg_at_10: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    difference: Number | None = None
-    known_classes: bool = False
     worse: bool = False
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
+from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison, ReferenceComparison
 from trivet.reports.forecast_record import ForecastRecord, Foreseen
 from trivet.reports.history_record import HistoryRecord
 from trivet.reports.label_noise_record import CleaningCheck, LabelNoise
@@ -107,19 +107,12 @@ class Evaluated(Record):
     levels: Levels = {}
 
 
-class ChosenCompared(Record):
-    """A measure by which a step was chosen, beside that of a reference; the rest as in `RecallComparison`."""
+class ChosenCompared(ReferenceComparison):
+    """A measure by which a step was chosen, beside that of a reference; the outcome as in `RecallComparison`."""
 
     measure: str = ""
-    reference: str = ""
-    level: str = ""
-    queries: int | None = None
     value: Number | None = None
     reference_value: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    difference: Number | None = None
-    known_classes: bool = False
     outcome: str = ""
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 CODE = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"\b(\w+)=")
@@ -115,6 +115,15 @@ def _sentence(span: str, row: Counterpart) -> str:
     verb = "there is" if here.startswith("none") else "use" if re.match(r"`\w+[.(]", row.here) else "pass"
     equal = re.split(r"[:;.]", row.value)[0]
     return f"for {span} {verb} {here}{equal and f' ({equal})'}"
+
+
+def explain_missing(module: str, known: Iterable[str]) -> None:
+    """Let a module, by its name, raise the error of `missing_attribute` for names that it does not have."""
+
+    def attribute(name: str) -> NoReturn:
+        raise missing_attribute(module, name, known)
+
+    vars(sys.modules[module])["__getattr__"] = attribute
 
 
 def missing_attribute(module: str, name: str, known: Iterable[str]) -> Exception:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from trivet.commands.audit.record import (
 from trivet.commands.audit.result import AuditResult
 from trivet.commands.audit.tags import audit_tags
 from trivet.commands.printing import command_line
-from trivet.datasets.pairs_config import PairsConfig
 from trivet.io.atomic_files import write_atomic
 from trivet.io.beir import is_beir
 from trivet.io.csv_files import csv_text
@@ -112,7 +110,7 @@ def audit_path(request: AuditOptions) -> AuditResult:
     )
     check_outputs(
         [Output(option, file, kind, request.force) for option, file, kind in options if file is not None],
-        [request.embeddings, *(() if pairs is None else _vector_files(pairs))],
+        [request.embeddings, *(() if pairs is None else filter(None, (pairs.left_vectors, pairs.right_vectors)))],
     )
     audited = audit_items(request, read_items(request)) if pairs is None else audit_pairs(request, pairs)
     record, suspects = audited.record, audited.suspects
@@ -149,10 +147,6 @@ def _tagged(request: AuditOptions) -> bool:
     if is_run_folder(request.embeddings):
         separator = getattr(RunFolder.open(request.embeddings).config().data, "separator", None)
     return separator not in (None, SINGLE)
-
-
-def _vector_files(pairs: PairsConfig) -> list[Path]:
-    return [path for path in (pairs.left_vectors, pairs.right_vectors) if path is not None]
 
 
 def _apply_options(request: AuditOptions, record: AuditRecord) -> str:

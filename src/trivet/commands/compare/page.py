@@ -10,7 +10,6 @@ from pathlib import Path
 from trivet.collapse.significance import OF_CLASSES
 from trivet.commands.compare.record import (
     CompareRecord,
-    Finding,
     LevelTable,
     Mean,
     PairDifference,
@@ -25,7 +24,7 @@ from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_numbe
 from trivet.reports.measures import best_text, in_order, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
-from trivet.reports.verdict_view import VerdictView, verdict
+from trivet.reports.verdict_view import verdict
 from trivet.runtime.record import Number, Record
 from trivet.runtime.text import abbreviated
 
@@ -165,7 +164,7 @@ def write_compare_report(record: CompareRecord, path: Path) -> None:
         "named": short_name,
         "brief": lambda line: re.sub(r" \([^()]*\)", "", line),  # the tables have the numbers
         "facts": _facts,
-        "verdict": _finding,
+        "verdict": lambda finding: verdict(VerdictRecord(**dict(finding))),
     }
     write_page("compare.html", path, context, {"lines": curves}, script=("dots.js", "plots.js", "compare.js"),
                pictures=pictures)  # fmt: skip
@@ -255,10 +254,6 @@ def _facts(diagnosis: RunDiagnosis) -> str:
         "class spread": diagnosis.class_spread,
     }
     return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
-
-
-def _finding(finding: Finding) -> VerdictView:
-    return verdict(VerdictRecord(**dict(finding)))
 
 
 def _curves(record: CompareRecord, marks: dict[str, ComparedMark]) -> list[ComparedLines]:

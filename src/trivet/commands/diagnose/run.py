@@ -304,13 +304,8 @@ def _class_table(measured: ClassMeasures, names: Sequence[str]) -> ClassTable:
 
 
 def _map(subject: DiagnosisInput, most: int, seed: int) -> PlaneMap:
-    (finest,), _ = class_numbers(_finest(subject.labels))
+    (finest,), _ = class_numbers(max(subject.labels.values(), key=lambda names: len(class_numbers(names)[1])))
     return subject.plane_map(subject.embeddings, class_sample(finest, most, least=20, seed=seed), seed=seed)
-
-
-def _finest(labels: Mapping[str, npt.NDArray[np.str_]]) -> npt.NDArray[np.str_]:
-    """The level of the most classes."""
-    return max(labels.values(), key=lambda names: len(class_numbers(names)[1]))
 
 
 def _queries(

@@ -118,12 +118,7 @@ def _bare(path: Path) -> Vectors:
         name=path.name,
         embeddings=rows,
         labels={},
-        ids=None,
-        splits=None,
-        cameras=None,
-        protocol=None,
         rows=np.arange(len(rows)),
-        columns=(),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trivet.commands.evaluate.answers import answers
+from trivet.commands.evaluate.embedding_sizes import stored_sizes
 from trivet.commands.evaluate.plots import (
     PlotFigure,
     class_dots,
@@ -18,6 +18,7 @@ from trivet.commands.evaluate.plots import (
     rows_height,
     style,
 )
+from trivet.commands.evaluate.postprocessing import postprocessing_line
 from trivet.commands.evaluate.record import (
     ClassShares,
     ComparisonRecord,
@@ -26,6 +27,7 @@ from trivet.commands.evaluate.record import (
     ProtocolRecord,
     Shares,
 )
+from trivet.commands.train.outcome import size_line
 from trivet.reports.items import is_number
 from trivet.reports.measures import (
     CLUSTERING,
@@ -198,6 +200,14 @@ def write_evaluation_report(record: ComparisonRecord, path: Path) -> None:
     }
     plots = {"figures": figures, "styles": [style(e) for e in range(len(results))]}
     write_page("evaluation.html", path, context, plots, script="figures.js")
+
+
+def answers(
+    records: Sequence[EvaluationRecord], differences: Mapping[str, Sequence[DifferenceRecord]], level: str
+) -> list[str]:
+    """Sentences of a level on the fewest bytes that are enough, and on the post-processing that finds more."""
+    lines = size_line(stored_sizes(records, differences, level)), postprocessing_line(records, differences, level)
+    return [line for line in lines if line]
 
 
 def _labels(results: Sequence[EvaluationRecord]) -> list[str]:

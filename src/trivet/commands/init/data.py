@@ -264,7 +264,7 @@ def _table(
         raise _offering_pairs(error, rows, labels) from None
     first = listing.sources[0]
     if root is None and isinstance(first, Path) and not first.exists():
-        folder = _folder_of(rows.path)
+        folder = rows.path if rows.path.is_dir() else rows.path.parent
         count = len(listing.sources)
         names = [Path(str(listing.sources[i])).relative_to(folder) for i in range(0, count, max(1, count // 20))]
         below = [Path(), *sorted(entry for entry in folder.iterdir() if entry.is_dir())]
@@ -306,11 +306,6 @@ def _tag_sizes(rows: Vectors) -> dict[str, Integers]:
         level: Counter(tag for cell in rows.labels[level].tolist() for tag in cell.split(JOINED)) for level in rows.tags
     }
     return {level: np.array([*of_tags.values()]) for level, of_tags in counts.items()}
-
-
-def _folder_of(table: Path) -> Path:
-    """Default folder in which the paths of a table start."""
-    return table if table.is_dir() else table.parent
 
 
 def _vectors(

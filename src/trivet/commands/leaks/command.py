@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trivet.commands.leaks.options import Leak, LeaksOptions
-from trivet.commands.printing import command_line, echo, per_cent, print_page_json, print_text
+from trivet.commands.printing import command_line, per_cent, print_record, print_text
 from trivet.commands.shared_options import check_written, command
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -31,12 +31,7 @@ def leaks(context: typer.Context, request: LeaksOptions) -> int:
         record = search_leaks(request).stamped(command_line())
     if request.report is not None:
         write_leaks_report(record, request.report)
-    if request.json:
-        print_page_json(record.as_json(), request.report)
-    else:
-        print_leaks(record, request.top)
-        if request.report is not None:
-            echo(f"Report: {request.report}")
+    print_record(record, lambda: print_leaks(record, request.top), json=request.json, report=request.report)
     return int(any(_fails(record, reason) for reason in request.fail_on or []))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trivet.commands.migrate.options import MigrateOptions, Refusal
-from trivet.commands.printing import command_line, echo, per_cent, print_page_json, print_table, print_text
+from trivet.commands.printing import command_line, per_cent, print_record, print_table, print_text
 from trivet.commands.shared_options import check_written, command
 from trivet.io.overwrite_guard import page
 from trivet.runtime.progress import show_progress
@@ -27,12 +27,7 @@ def migrate(context: typer.Context, request: MigrateOptions) -> int:
         record = judge_migration(request).stamped(command_line())
     if request.report is not None:
         write_migrate_report(record, request.report)
-    if request.json:
-        print_page_json(record.as_json(), request.report)
-    else:
-        print_migration(record)
-        if request.report is not None:
-            echo(f"Report: {request.report}")
+    print_record(record, lambda: print_migration(record), json=request.json, report=request.report)
     refused = {Refusal.WORSE: record.outcome == "worse", Refusal.NOT_BETTER: record.outcome != "better"}
     return int(any(refused[reason] for reason in request.fail_on or []))
 

@@ -452,7 +452,7 @@ class Ladder:
     def _usable_classes(self, splits: Splits) -> int:
         """The number of classes that a batch may hold: of equal texts it has one, and a class needs two of it."""
         if self._settings.data.item_kind != "texts" or splits.level in splits.train.relations:
-            return _classes(splits)
+            return len(splits.train.classes(splits.level))
         labels = splits.train.labels[splits.level]
         return len(np.unique(labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)]))
 
@@ -495,11 +495,6 @@ def _without_fold(splits: Splits, folds: int, fold: int, of: HoldoutUnit) -> Spl
     """The data without a fold of the training items, which alone is evaluated."""
     divided = hold_out_fold(splits, folds, fold, of)
     return replace(divided, evaluation={VALIDATION: divided.evaluation[VALIDATION]})
-
-
-def _classes(splits: Splits) -> int:
-    """The number of training classes."""
-    return len(splits.train.classes(splits.level))
 
 
 def _compared(encoder: Candidate, scores: Scores, others: Scores, classes: int | None) -> ConfirmedRecord:
