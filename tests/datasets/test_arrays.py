@@ -42,6 +42,9 @@ class Column:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
 
+    def __getitem__(self, row: int) -> Any:
+        return self.values[row]
+
     def tolist(self) -> list[Any]:
         return self.values
 
@@ -225,7 +228,6 @@ LEFT_IN: dict[str, tuple[Callable[[], Frame], object]] = {
         lambda: left_in("kind", [0, 0, 0, 1, 1, 1]),
         {"a": NAMES, "coarse": [*"xxxyyy"]},
     ),
-    "'id', the numbers of the rows": (lambda: left_in("id", [*range(6)]), NAMES),
     "'row', the numbers of the rows": (lambda: left_in("row", [3, 1, 2, 6, 5, 4]), NAMES),
 }
 
@@ -242,6 +244,52 @@ def test_a_column_that_is_no_dimension_is_named_and_the_code_drops_it(found: str
     np.testing.assert_array_equal(read_arrays(matrix, labels).embeddings, frame.to_numpy())
     read(dropped, labels)
     assert dropped.shape == (6, frame.shape[1] - 1)
+
+
+CLASSES = [5, 5, 7, 7, 9, 9]
+COUNTED, LABELLED = (np.insert(ROWS, 1, column, axis=1) for column in (range(6), CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        (COUNTED, "1, the numbers of the rows"),
+        (torch.from_numpy(COUNTED + np.eye(1, COUNTED.shape[1], 1)), "1, the numbers of the rows"),  # from 1
+        (LABELLED.tolist(), "1, the labels of 'kind'"),
+        (np.insert(COUNTED, 0, CLASSES, axis=1), "0, the labels of 'kind', 2, the numbers of the rows"),
+        (Frame({"rows": COUNTED.tolist()}), "1, the numbers of the rows"),
+        (left_in("id", [*range(6)]), "'id', the numbers of the rows"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_arrays, item_table])
+def test_a_column_that_counts_the_rows_or_equals_the_labels_is_none_in_any_form(
+    read: Callable[..., Any], rows: Any, found: str
+) -> None:
+    variable = "items" if read is item_table else "embeddings"
+    message = f"^the columns of {variable} must be dimensions: got {found}; pass (.*)\\.$"
+    with pytest.raises(ValueError, match=message) as caught:
+        read(rows, {"kind": CLASSES})
+    matched = re.match(message, str(caught.value))
+    assert matched is not None
+    dropped = eval(matched[1], {variable: rows, "np": np})
+    np.testing.assert_array_equal(read_arrays(dropped, {"kind": CLASSES}).embeddings, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (COUNTED[:, ::-1][::-1], CLASSES),  # counts down
+        (COUNTED[[0, 2, 1, 3, 4, 5]], CLASSES),
+        (COUNTED[:, 1:2], CLASSES),  # all there is
+        (LABELLED, [5, 5, 7, 7, 9, 5]),
+        (LABELLED, [*"aabbcc"]),
+        (np.insert(ROWS, 1, [0, 0, 1, 1, 0, 0], axis=1), [0, 0, 1, 1, 0, 0]),  # may be a feature
+        (COUNTED[:2], [1, 1]),
+        (LABELLED, {}),
+    ],
+)
+def test_what_may_be_a_dimension_of_an_array_is_one(rows: np.ndarray, labels: object) -> None:
+    np.testing.assert_array_equal(read_arrays(rows, labels).embeddings, rows)
 
 
 @pytest.mark.parametrize(

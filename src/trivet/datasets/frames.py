@@ -12,6 +12,7 @@ import pyarrow as pa
 from trivet.io.table import listed
 
 FIRST_ROWS = 1000  # which most columns are dismissed by
+ROW_NUMBERS = "the numbers of the rows"
 
 
 def is_frame(values: Any) -> bool:
@@ -47,35 +48,66 @@ def check_order(values: Mapping[str, Any]) -> None:
 def check_dimensions(
     embeddings: Any, matrix: npt.NDArray[Any], labels: Mapping[str, pa.Array], variables: tuple[str, str]
 ) -> None:
-    """Check that no column of a data frame was left in that is no dimension: labels, or numbers of the rows.
+    """Check that no column was left in that is no dimension: labels, or numbers of the rows.
 
     Args:
-        embeddings: of any form; only data frames are checked.
+        embeddings: of any form.
         matrix: its columns `(N, d)`.
         labels: label level -> N values, or lists of them.
         variables: what the caller calls embeddings and labels.
 
     Raises:
-        ValueError: if a column has the name of a label level or divides the rows exactly as it does, or holds the
-            numbers of the rows, while others do not.
+        ValueError: if a column counts the rows from 0 or 1, or equals a level of at least three integers; of a data
+            frame also if it has the name of a label level or divides the rows exactly as it does, or holds the numbers
+            of the rows in any order; while others do not.
     """
-    if not is_frame(embeddings):
-        return
-    names, what = list(embeddings.columns), dict[int, str]()
+    what = dict.fromkeys(_counting(matrix), ROW_NUMBERS)
     for level, values in labels.items():
+        what |= dict.fromkeys(_equal(matrix, values), f"the {variables[1]} of {level!r}")
+    certain, names = {*what}, list(embeddings.columns) if is_frame(embeddings) else []
+    rows = variables[0]
+    if len(names) == 1 != matrix.shape[1]:  # a column of lists
+        rows, names = f"{variables[0]}[{names[0]!r}]", []
+    for level, values in labels.items() if names else ():
         same = [column for column, name in enumerate(names) if name == level and not level.isdigit()]
         single = not pa.types.is_list(values.type)
         for column in [*same, *(_same_classes(matrix, values) if single else [])]:
             what.setdefault(column, f"the {variables[1]} of {level!r}")
-    for column in _row_numbers(matrix, embeddings.index if hasattr(embeddings, "iloc") else ()):
-        what.setdefault(column, "the numbers of the rows")
-    if 0 < len(what) < len(names):
-        columns = listed([f"{names[column]!r}, {meaning}" for column, meaning in sorted(what.items())])
-        dropped = without_columns(embeddings, [names[column] for column in sorted(what)], variables[0])
-        raise ValueError(
-            f"the columns of {variables[0]} must be dimensions: got {columns}; pass {variables[0]}.to_numpy() if they "
-            f"are dimensions, and else {dropped}."
-        )
+    if names:
+        for column in _row_numbers(matrix, embeddings.index if hasattr(embeddings, "iloc") else ()):
+            what.setdefault(column, ROW_NUMBERS)
+    if not 0 < len(what) < matrix.shape[1]:
+        return
+    wrong = sorted(what)
+    columns = listed([f"{repr(names[column]) if names else column}, {what[column]}" for column in wrong])
+    dropped = f"np.delete(np.stack({rows}), {wrong}, axis=1)"
+    if names:
+        dropped = without_columns(embeddings, [names[column] for column in wrong], variables[0])
+    if certain:
+        raise ValueError(f"the columns of {variables[0]} must be dimensions: got {columns}; pass {dropped}.")
+    raise ValueError(
+        f"the columns of {variables[0]} must be dimensions: got {columns}; pass {variables[0]}.to_numpy() if they are "
+        f"dimensions, and else {dropped}."
+    )
+
+
+def _counting(matrix: npt.NDArray[Any]) -> list[int]:
+    """The columns that count the rows, from 0 or 1."""
+    count = len(matrix)
+    if count < 3:
+        return []
+    first = matrix[0]
+    alike = np.flatnonzero(((first == 0) | (first == 1)) & (matrix[-1] - first == count - 1)).tolist()
+    return [column for column in alike if (matrix[:, column] == np.arange(count) + first[column]).all()]
+
+
+def _equal(matrix: npt.NDArray[Any], labels: pa.Array) -> list[int]:
+    """The columns that equal labels which are at least three integers: fewer may be a feature of zeros and ones."""
+    if not pa.types.is_integer(labels.type) or labels.null_count or len(labels.unique()) < 3:
+        return []
+    numbers = labels.to_numpy()
+    columns = np.flatnonzero((matrix[:FIRST_ROWS] == numbers[:FIRST_ROWS, None]).all(axis=0)).tolist()
+    return [column for column in columns if (matrix[:, column] == numbers).all()]
 
 
 def _same_classes(matrix: npt.NDArray[Any], labels: pa.Array) -> list[int]:
