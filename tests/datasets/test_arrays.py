@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -381,6 +382,18 @@ def test_numbers_that_name_classes_are_converted_as_the_error_says() -> None:
             read_arrays(ROWS, labels)
         made = eval(str(caught.value).rpartition(" with ")[2].removesuffix("."), {"labels": labels})
         assert read_arrays(ROWS, made).labels["label"].tolist() == [str(each) for each in numbers]
+
+
+@pytest.mark.parametrize("labels", [[1, "a", None, 1, "a", 1], [0.5, 1.5, math.nan, 0.5, 1.5, None]])
+def test_rows_without_a_label_are_left_out_before_labels_become_texts(labels: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"once rows without one are left out of all that is passed: rows? ") as caught:
+        read_arrays(ROWS, labels)
+    named = re.findall(r"\d+", str(caught.value).rpartition(": row")[2])
+    kept = [row for row in range(6) if str(row) not in named]
+    code = re.findall(r"list\(map\(str, labels\)\)", str(caught.value))[0]
+    made = eval(code, {"labels": [labels[row] for row in kept]})
+    found = set(read_arrays(ROWS[kept], made).labels["label"].tolist())
+    assert found == {str(label) for label in labels if label is not None and label == label}
 
 
 MISTAKES: dict[str, Callable[[], object]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +143,7 @@ def label_columns(
             raise ValueError(
                 f"{variables[1]} of {str(name)!r} must be classes, integers or texts: got {fraction:g}; the "
                 f"{variables[0]} come first and the labels second, and numbers that do name classes become texts with "
-                f"list(map(str, {codes[name]}))."
+                f"list(map(str, {codes[name]})){_after_leaving_out(values)}."
             )
     return {str(name): values for name, values in levels.items()}, None
 
@@ -205,8 +206,20 @@ def cells(values: Any, name: str, count: int, *, level: str | None = None) -> pa
         kinds = sorted({type(entry).__name__ for entry in entries if entry is not None})
         raise ValueError(
             f"{what} must be integers, texts or lists of these, all of one kind: got {listed(kinds)}; convert them "
-            f"with list(map(str, {name}))."
+            f"with list(map(str, {name})){_after_leaving_out(entries)}."
         ) from None
+
+
+def _after_leaving_out(values: Any) -> str:
+    """Condition of a conversion of labels into texts: rows that have none would be a class."""
+    lacking = [
+        row
+        for row, value in enumerate(_listed(values))
+        if value is None or (isinstance(value, float) and math.isnan(value))
+    ]
+    return (
+        f", once rows without one are left out of all that is passed: {rows_hold(lacking, 'none')}" if lacking else ""
+    )
 
 
 def _listed(values: Any) -> list[Any]:
