@@ -121,7 +121,11 @@ COMMANDS = (
 
 
 class StepError(Exception):
-    """A step that did not end well, with the last lines it printed."""
+    """A step that did not end well: its command with the last lines it printed, and all of these."""
+
+    def __init__(self, command: tuple[str | Path, ...], lines: list[str]) -> None:
+        super().__init__(f"{' '.join(map(str, command[:3]))}: {' / '.join(lines[-3:])}")
+        self.lines = lines
 
 
 def run(*command: str | Path, folder: Path, bin: Path | None = None) -> str:
@@ -132,8 +136,7 @@ def run(*command: str | Path, folder: Path, bin: Path | None = None) -> str:
         [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     if made.returncode:
-        lines = (made.stdout + made.stderr).strip().splitlines()[-3:]
-        raise StepError(f"{' '.join(map(str, command[:3]))}: {' / '.join(lines)}")
+        raise StepError(command, (made.stdout + made.stderr).strip().splitlines())
     return made.stdout
 
 
@@ -232,23 +235,16 @@ def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, 
         (source,) = folder.glob("trivet-*")
         shutil.rmtree(source / "src")  # what is tested is the wheel
         interpreter = ("--python", whole / "python")
-        helpers = (
-            "pytest",
-            "pytest-timeout",
-            "pytest-xdist",
-            "hypothesis",
-            "filelock",
-            "accelerate",
-            "transformers>=5",
-        )
-        run("uv", "pip", "install", "--quiet", *interpreter, *helpers, folder=folder)
-        chosen = ("-q", "--numprocesses", "2", "--timeout", "900", "tests")
+        run("uv", "pip", "install", "--quiet", *interpreter, *named_dependencies(("dev",)), folder=folder)
+        chosen = ("-q", "--numprocesses", "2", "--dist", "worksteal", "--timeout", "900", "-rfE", "tests")
         begun = time.monotonic()
         try:
             last = run("python", "-m", "pytest", *chosen, folder=source, bin=whole).strip().splitlines()[-1]
             found["tests"] = f"passed: {last}"
         except StepError as failure:
-            found["tests"] = str(failure)
+            RESULTS.with_name(f"tests-{Path(python).name}.log").write_text("\n".join(failure.lines) + "\n")
+            failed = [line.partition(" - ")[0] for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
+            found["tests"] = " / ".join([*failed, failure.lines[-1]])
         print(f"{python} {resolution} tests: {found['tests']}, {time.monotonic() - begun:.0f} s", flush=True)
     return found
 
