@@ -39,6 +39,7 @@ test: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
 
 behaviour: $(INSTALLED)
 	$(TESTED)

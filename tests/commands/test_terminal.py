@@ -15,6 +15,7 @@ from tests.sources import library
 
 import trivet
 from trivet.commands.main import main
+from trivet.reports.page import number
 from trivet.runtime.terminal import LONGEST, json_text, message, prepared, printable
 
 SOURCE = Path(trivet.__file__).parent
@@ -126,11 +127,11 @@ def test_marks_have_plain_forms_and_log_messages_are_printable(
     monkeypatch.setattr(sys, "stdout", stream)
     log = logging.getLogger("trivet")
     with prepared():
-        stream.write("1 … 2 – é")
+        stream.write(f"1 … 2 – é, {number(1797)} → 5 ± 1")
         stream.flush()
         log.warning("%s", EVIL)
         log.warning("%s", EVIL)
-    assert stream.buffer.getvalue() == b"1 ... 2 - \\xe9"
+    assert stream.buffer.getvalue() == b"1 ... 2 - \\xe9, 1 797 -> 5 +- 1"
     assert caplog.messages == [message(EVIL)]
     log.warning("%s", EVIL)
     assert caplog.messages == [message(EVIL), EVIL]

@@ -15,7 +15,8 @@ LONGEST = 1500  # characters of a message
 # Controls, newlines among them, marks that turn the direction of what stands beside them, and halves of characters.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _DATABASE = re.compile(r"(\b(?:postgres|mysql|mariadb|mssql|oracle)\w*(?:\+\w+)?):/+(?!USER@HOST).*", re.DOTALL | re.I)
-_PLAIN = {"–": "-", "−": "-", "…": "...", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "\xa0": " ", "’": "'"}
+_PLAIN = {"–": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "±": "+-", "·": "-", "≥": ">=", "≤": "<=", "’": "'"}
+_PLAIN |= {"→": "->"} | dict.fromkeys("\xa0\u202f", " ")
 
 
 def printable(text: str) -> str:

@@ -133,7 +133,8 @@ def launch(action: Callable[..., object], size: int, path: Path) -> None:
 
 def _process(rank: int, size: int, port: int, action: Callable[..., object]) -> None:
     """Run the action in a process that was started here."""
-    os.setsid()
+    if sys.platform != "win32":  # for the types: processes_to_start refuses it there
+        os.setsid()
     trusted.set(True)  # the process that started this one has read the same settings
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in variables.items()}
