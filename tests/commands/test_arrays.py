@@ -15,6 +15,7 @@ import pytest
 
 import trivet
 from trivet.commands.call_options import INSTEAD
+from trivet.commands.evaluate.run import WAYS
 from trivet.commands.group import Commands
 from trivet.knn.postprocessing import RerankedIndex
 from trivet.reports.result import Result
@@ -185,6 +186,63 @@ def test_a_note_names_an_option_of_the_command_and_in_python_the_argument(tmp_pa
     assert result.record.as_json()["warnings"] == [typed.replace("--without-positive", "without_positive")]
 
 
+QUERIES = np.random.default_rng(1).normal(size=(120, 6)).astype(np.float32)
+ANSWERS = QUERIES[:112] + 0.5 * np.random.default_rng(2).normal(size=(112, 6)).astype(np.float32)
+LISTED = [(row, (row + 1) % 4 if row < 4 else row % 112) for row in range(120)]  # four are wrong, eight come twice
+PAIRS = trivet.Pairs(120, 112, LISTED, aligned=False)
+
+
+def test_pairs_are_judged_as_those_of_a_table(tmp_path: Path, run_command: Call) -> None:
+    sides = [[f"{side}{row}" for row in range(count)] for side, count in (("q", 120), ("a", 112))]
+    order = list(dict.fromkeys(right for _, right in LISTED))  # of a table
+    rows = [f"{sides[0][left]},{sides[1][right]}" for left, right in LISTED]
+    (tmp_path / "pairs.csv").write_text("\n".join(["query,answer", *rows]))
+    files = [saved(tmp_path / name, of_side, id=ids) for name, of_side, ids in (
+        ("left", QUERIES, sides[0]), ("right", ANSWERS, sides[1]))]  # fmt: skip
+    left, right = (f"{file}.npz" for file in files)
+    options = ["--left-vectors", left, "--right-vectors", right, "--json"]
+    commands = (["evaluate", "--measures", "recall@1,mrr"], ["diagnose"], ["audit", "--pairs"])
+    evaluation, diagnosis, audit = (
+        json.loads(run_command(name, tmp_path / "pairs.csv", *others, *options)[1]) for name, *others in commands
+    )
+    both = QUERIES, ANSWERS[order]
+    pairs = trivet.Pairs(120, 112, [(one, order.index(other)) for one, other in LISTED], aligned=False)
+    texts = [*sides[0], *(sides[1][row] for row in order)]
+    result = trivet.evaluate(both, pairs, measures=["recall@1", "mrr"])
+    assert result.record.as_json()["evaluation"] == evaluation["evaluation"]
+    assert result.record.as_json()["intervals"] == evaluation["intervals"]
+    assert trivet.evaluate(np.concatenate(both), pairs, measures="mrr").evaluations[0].levels.keys() == {*WAYS}
+    judged = json.loads(json.dumps(trivet.diagnose(both, pairs, ids=texts).record.as_json()))
+    assert judged["verdicts"] == json.loads(in_python(json.dumps(diagnosis)))["verdicts"]
+    suspects = trivet.audit(both, pairs, ids=texts, texts=texts)
+    ours, theirs = (
+        [[row[key] for key in ("left", "right", "kind", "probability_wrong", "evidence")] for row in rows_of]
+        for rows_of in (suspects.rows(), audit["pair_suspects"])
+    )
+    assert ours == theirs != []
+    assert str(suspects).splitlines()[0] == audit["headline"]
+    assert "q1" in suspects.save(tmp_path / "page.html").read_text()
+
+
+def test_rows_of_pairs_with_equal_content_are_one_item_and_a_side_retrieves_from_the_other() -> None:
+    twice = trivet.Pairs([*range(120), 5, 5], 112, [*LISTED, (120, 5), (121, 60)], aligned=False)
+    once = trivet.Pairs(120, 112, [*LISTED, (5, 60)], aligned=False)
+    rows = np.concatenate([QUERIES, QUERIES[[5, 5]]])
+    records = [
+        trivet.evaluate((left, ANSWERS), pairs, measures="map").record.evaluation
+        for left, pairs in ((rows, twice), (QUERIES, once))
+    ]
+    assert records[0] == records[1]
+    one_way = trivet.evaluate(QUERIES, PAIRS.left, gallery=ANSWERS, gallery_labels=PAIRS.right, measures="mrr")
+    both_ways = trivet.evaluate((QUERIES, ANSWERS), PAIRS, measures="mrr")
+    assert one_way.record.evaluation["pair"]["mrr"] == both_ways.record.evaluation["left to right"]["mrr"]
+
+
+def test_a_reference_of_pairs_is_of_both_sides() -> None:
+    result = trivet.diagnose((QUERIES, ANSWERS), PAIRS, (QUERIES[:, :1], ANSWERS[:, :1]))
+    assert result.record.as_json()["verdicts"][0]["kind"] == "healthy"
+
+
 def test_finer_classes_without_a_name_are_a_level_of_their_own() -> None:
     assert str(trivet.diagnose(AFTER, KINDS, fine=NAMES)) == str(trivet.diagnose(AFTER, KINDS, fine={"fine": NAMES}))
 
@@ -242,6 +300,21 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"none of the measures ranks neighbours: leave out folds\.": lambda: trivet.evaluate(
         BEFORE, NAMES, measures="nmi", folds=2
     ),
+    r"embeddings of both sides must have one length to be compared: got 6 and 2": lambda: trivet.evaluate(
+        (QUERIES, ANSWERS[:, :2]), PAIRS
+    ),
+    r"embeddings of pairs must be a left and a right side: got 3": lambda: trivet.evaluate((QUERIES,) * 3, PAIRS),
+    r"labels of 'pair' must be one for each embedding: got 232 for 240": lambda: trivet.evaluate((QUERIES,) * 2, PAIRS),
+    r"folds divides classes: the items of embeddings have pairs at level pair": lambda: trivet.evaluate(
+        (QUERIES, ANSWERS), PAIRS, folds=2
+    ),
+    r"neighbours says nothing of pairs, which are all judged, by cosine: leave it out": lambda: trivet.audit(
+        (QUERIES, ANSWERS), PAIRS, neighbours=3
+    ),
+    r"fine holds classes inside classes, and pairs have none": lambda: trivet.diagnose(
+        (QUERIES, ANSWERS), PAIRS, fine=NUMBERS
+    ),
+    r"labels must be classes or tags here: got Pairs": lambda: trivet.train(["a"] * 232, PAIRS),
     r"labels must have a level: got none": lambda: trivet.audit(BEFORE, {}),
     r"neighbours is for classes, and these are tags: leave it out": lambda: trivet.audit(BEFORE, TAGS, neighbours=3),
 }

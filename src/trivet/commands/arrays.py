@@ -101,7 +101,8 @@ def evaluate(
     Args:
         embeddings: `(N, d)` floating point: an array, a tensor, a list of rows, a series of lists, or a data frame of
             numbers.
-        labels: N integers or texts in any form, or lists of tags; several levels as a dict or a data frame of columns.
+        labels: N integers or texts in any form, or lists of tags; several levels as a dict or a data frame of columns;
+            or `trivet.Pairs` of two sides, whose embeddings are a tuple of both, or one above the other.
         gallery: `(M, d)` what is retrieved from; None for all other rows.
         gallery_labels: M labels, as `labels`.
         measures: names as of the option `--measures`; None for all.
@@ -224,7 +225,7 @@ def diagnose(
 ) -> DiagnosisResult:
     """Say whether an embedding is any good, and whether and how it collapsed, as `trivet diagnose` does of a file.
 
-    The rules are those of `trivet.collapse.diagnose`, which also takes pairs and grades.
+    The rules are those of `trivet.collapse.diagnose`, which also takes grades.
 
     Args:
         embeddings, labels, separator, match: as in `trivet.evaluate`.
@@ -256,12 +257,18 @@ def diagnose(
     from trivet.commands.diagnose.run import diagnose_input
     from trivet.datasets.arrays import read_arrays
     from trivet.datasets.frames import check_order
+    from trivet.io.tag_cells import PAIRS
 
     cells: dict[str, Any] = {"separator": separator, "match": match}
     vectors = read_arrays(embeddings, labels, ids=ids, texts=texts, name="embeddings", **cells)
     level = _level(level, vectors)
-    classes = {} if fine is None else fine
-    finer = read_arrays(embeddings, classes, name="embeddings", unnamed="fine", variables=("embeddings", "fine")).labels
+    paired = vectors.tags.get(level) == PAIRS
+    if paired and fine is not None:
+        raise ValueError("fine holds classes inside classes, and pairs have none: leave it out.")
+    finer: Mapping[str, Any] = {}
+    if fine is not None:
+        variables = ("embeddings", "fine")
+        finer = read_arrays(embeddings, fine, name="embeddings", unnamed="fine", variables=variables).labels
     vectors = replace(vectors, labels={**vectors.labels, **finer})
     subject = replace(
         input_of_vectors(vectors, level),
@@ -278,7 +285,7 @@ def diagnose(
     for name, rows in references.items():
         code = f"reference[{name!r}]" if references is reference else "reference"
         check_order({"embeddings": embeddings, code: rows})
-        read = read_arrays(rows, {}, name=name, variables=(code, "labels"))
+        read = read_arrays(rows, labels if paired else {}, name=name, variables=(code, "labels"))
         known[name], how = matched_reference(read, subject, vectors)
         notes += how
     return DiagnosisResult([diagnose_input(replace(subject, references=known, notes=notes), seed=seed)])
@@ -327,13 +334,18 @@ def audit(
     options = parsed_options("audit", locals()).params
     from trivet.commands.audit.items import items_of_vectors
     from trivet.commands.audit.options import AuditOptions
+    from trivet.commands.audit.pairs import audit_paired_vectors
     from trivet.commands.audit.result import AuditResult
     from trivet.commands.audit.run import audit_items
     from trivet.datasets.arrays import read_arrays
+    from trivet.io.tag_cells import PAIRS
 
     vectors = read_arrays(embeddings, labels, ids=ids, texts=texts, separator=separator, match=match, name="embeddings")
-    items = items_of_vectors(vectors, _level(level, vectors), distance=distance)
     request = AuditOptions(**{**options, "embeddings": Path(vectors.name)})
+    level = _level(level, vectors)
+    if vectors.tags.get(level) == PAIRS:
+        return AuditResult(audit_paired_vectors(request, vectors), top=request.top)
+    items = items_of_vectors(vectors, level, distance=distance)
     return AuditResult(audit_items(request, items), top=request.top)
 
 

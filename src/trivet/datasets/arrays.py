@@ -14,10 +14,13 @@ import pyarrow as pa
 from torch import Tensor
 
 from trivet.datasets.frames import check_dimensions, check_order, is_frame, without_columns
+from trivet.datasets.judged_pairs import paired_cells
+from trivet.datasets.pairs_config import LEVEL as PAIR
 from trivet.io.embedding_table import Vectors, select_rows
 from trivet.io.table import arrow_table, check_embeddings, listed
-from trivet.io.tag_cells import LIST, TagCells, TagMatch, with_tags
+from trivet.io.tag_cells import LIST, PAIRS, TagCells, TagMatch, with_tags
 from trivet.mining import Classes, Relation
+from trivet.mining.pairs import Pairs
 from trivet.mining.tags import Tags
 from trivet.runtime.arrays import how_to_align
 from trivet.runtime.text import rows_hold
@@ -41,9 +44,11 @@ def read_arrays(
 
     Args:
         embeddings: `(N, d)` floating point: an array, a tensor, a sparse matrix, a list of rows, a series of lists, or
-            a data frame whose columns are the dimensions.
+            a data frame whose columns are the dimensions. Of pairs those of the left side, then those of the right one,
+            or a tuple of both.
         labels: N classes, integers or texts, in any one-dimensional form; several levels as a dict or a data frame of
             columns, an empty dict for none. Where one is a list, all are lists of tags; `trivet.Tags` are such lists.
+            `trivet.Pairs` say what belongs together in place of classes; of rows of equal content the first is read.
         ids: N different names of the rows.
         texts: N texts that are shown of the rows.
         separator: the mark between the tags of a text; "none" where each text is one class, whatever it holds.
@@ -56,9 +61,13 @@ def read_arrays(
         ValueError: if these are not `(N, d)` finite floating point with N labels, ids and texts in the same order, a
             row has none, or a column of a data frame is no dimension.
     """
-    levels, tags = label_columns(labels, unnamed, variables=variables)
+    named = {PAIR: paired_cells(labels)} if isinstance(labels, Pairs) else labels
+    levels, tags = label_columns(named, unnamed, variables=variables)
     check_order({variables[0]: embeddings, **label_variables(labels, variables[1]), "ids": ids, "texts": texts})
-    matrix = as_matrix(embeddings, name, variables[0])
+    if isinstance(labels, Pairs) and isinstance(embeddings, tuple):
+        matrix = _above_each_other(embeddings, name, variables[0])
+    else:
+        matrix = as_matrix(embeddings, name, variables[0])
     columns = {level: cells(values, variables[1], len(matrix), level=level) for level, values in levels.items()}
     if ids is not None:
         columns["id"] = cells(ids, "ids", len(matrix))
@@ -68,9 +77,28 @@ def read_arrays(
     several = [level for level in levels if separator or pa.types.is_list(columns[level].type)]
     if several:
         table = with_tags(table, TagCells(separator or LIST, match if tags is None else tags.match), several)
+    if isinstance(labels, Pairs):
+        table = replace(table, tags=dict.fromkeys(levels, PAIRS))
     vectors = select_rows(table, list(levels), None, text=None if texts is None else "text", name=name)
     check_dimensions(embeddings, matrix, {level: columns[level] for level in levels}, variables)
+    if isinstance(labels, Pairs):  # rows of equal content are one item
+        return vectors.select(np.sort(np.unique(labels.items.numpy(), return_index=True)[1]))
     return vectors
+
+
+def _above_each_other(sides: tuple[Any, ...], name: str, variable: str) -> npt.NDArray[Any]:
+    """Embeddings of both sides of pairs, the left ones first."""
+    if len(sides) != 2:
+        raise ValueError(
+            f"{variable} of pairs must be a left and a right side: got {len(sides)}; pass both in a tuple."
+        )
+    left, right = (as_matrix(side, name, f"{variable}[{number}]") for number, side in enumerate(sides))
+    if left.shape[1] != right.shape[1]:
+        raise ValueError(
+            f"{variable} of both sides must have one length to be compared: got {left.shape[1]} and {right.shape[1]}; "
+            "pass those of one space."
+        )
+    return np.concatenate([left, right])
 
 
 def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings") -> npt.NDArray[Any]:

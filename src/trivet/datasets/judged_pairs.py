@@ -175,6 +175,15 @@ def pair_cells(relation: JudgedPairs, items: Integers) -> tuple[str, ...]:
     )
 
 
+def paired_cells(pairs: Pairs) -> list[str]:
+    """The cells of the rows of pairs, see `pair_cells`."""
+    left, count = pairs.first_of_right, pairs.incidence.shape[0]
+    ends = np.sort(pairs.incidence.tocsc().indices.reshape(-1, 2), axis=1).astype(np.int64)
+    none = np.empty((0, 2), np.int64)
+    relation = JudgedPairs(left, count - left, ends - np.array([0, left]), np.ones(len(ends)), relevant=1.0, equal=none)
+    return [*pair_cells(relation, pairs.items.numpy())]
+
+
 def sides_of_cells(cells: npt.NDArray[np.str_]) -> Integers:
     """The side `(N,)` of each cell of `pair_cells`, 0 or 1."""
     return np.array([cell.partition(JOINED)[0] == SIDES[1] for cell in cells], np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,18 +14,21 @@ from trivet.commands.audit.audited import Audited, nearest_items
 from trivet.commands.audit.items import Items, encoded_texts
 from trivet.commands.audit.options import AuditOptions
 from trivet.commands.audit.record import AuditRecord, KindRange, PairSuspect, Suspect
+from trivet.datasets.judged_pairs import SIDES, JudgedPairs
 from trivet.datasets.pair_contents import judged_pairs, read_pair_table
 from trivet.datasets.pair_images import sides_of_images
 from trivet.datasets.pair_vectors import vectors_by_id
-from trivet.datasets.pairs_config import PairsConfig
+from trivet.datasets.pairs_config import LEVEL, PairsConfig
 from trivet.datasets.preview import Preview, to_thumbnail
+from trivet.datasets.tags import column_relations
 from trivet.io.beir import is_beir
+from trivet.io.embedding_table import Vectors
 from trivet.io.image_cells import named_images
 from trivet.io.image_file import SUFFIXES, decode_image
 from trivet.io.overwrite_guard import PAIR_SUSPECTS, is_run_folder
-from trivet.io.pair_table import PairTable
+from trivet.io.pair_table import PairSide, PairTable
 from trivet.io.read_embeddings import read_texts
-from trivet.io.tag_cells import SINGLE, TagCells
+from trivet.io.tag_cells import PAIRS, SINGLE, TagCells
 from trivet.label_noise import PairSuspects, find_pair_suspects
 from trivet.runtime.arrays import Integers
 from trivet.runtime.text import counted
@@ -35,6 +38,10 @@ NEIGHBOURS = 8
 MOST = 1000  # rows on a page
 LISTED, MISSING = "listed", "missing"
 TOGETHER = "not listed, and goes together as listed pairs do"
+SHARED_SPACE = "The vectors of both sides were taken to be of one space."
+SEPARATE_SPACES = (
+    "The vectors of both sides were taken to be of two spaces, which are compared by what the other pairs say."
+)
 OF_RUN = "The network of the run was trained on these pairs and does not judge them."
 OF_TABLE = "Decisions are applied to the file, by trivet audit {path} --pairs --apply."
 OF_BEIR = "A folder of BEIR has no rows to apply decisions to: remove what is wrong from its qrels."
@@ -74,15 +81,7 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
     Raises:
         ValueError: if the pairs cannot be read, or an option is asked for that they have not.
     """
-    for option, value in (
-        ("--neighbours", request.neighbours),
-        ("--folds", request.folds),
-        ("--distance", request.distance),
-        ("--separator", request.separator),
-        ("--split", request.split),
-    ):
-        if value is not None:
-            raise ValueError(f"{option} says nothing of pairs, which are all judged, by cosine: leave it out.")
+    _check_options(request)
     if request.decisions is not None and is_beir(config.path):
         raise ValueError(
             "--decisions is for the rows of a table, and a folder of BEIR has none: write --out FILE instead, and "
@@ -95,10 +94,68 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
     rows = _rows(request, config, table, listed)
     left, right, shared, note = _vectors(request, config, table)
     suspects = find_pair_suspects(left, right, listed, shared=shared, seed=request.seed)
-    lefts = [table.left.contents[i] for i in rows.pairs[:, 0].tolist()]
     remedy = (OF_BEIR,) if is_beir(config.path) else (OF_TABLE.format(path=config.path),) if of_run else ()
-    items = Items(
-        name=RunFolder.open(request.embeddings).name if of_run else config.path.name,
+    name = RunFolder.open(request.embeddings).name if of_run else config.path.name
+    notes = (note, *((OF_RUN,) if of_run else ()), *remedy, *table.notes)
+    items = _items(name, table, rows, left, notes, lambda content: _preview(content, config.path.parent))
+    return _audited(items, table, listed, rows, suspects)
+
+
+def audit_paired_vectors(request: AuditOptions, vectors: Vectors) -> Audited:
+    """Audit pairs of vectors by their level of pairs, of which each content is a row.
+
+    Raises:
+        ValueError: if an option is asked for that pairs have not.
+    """
+    _check_options(request)
+    relation = column_relations(vectors.labels[LEVEL], match=PAIRS)[0][0]
+    assert isinstance(relation, JudgedPairs)
+    numbers, first_of_right = relation.items.numpy(), relation.first_of_right
+    rows = np.argsort(numbers)  # of the contents, those of the left side first
+    listed = np.unique(relation.pairs - np.array([0, first_of_right]), axis=0)
+    names, contents = vectors.names(), vectors.texts or vectors.names()
+    sides = rows[:first_of_right].tolist(), rows[first_of_right:].tolist()
+    left, right = (
+        PairSide(name, [contents[row] for row in side], [names[row] for row in side])
+        for name, side in zip(SIDES, sides, strict=True)
+    )
+    table = PairTable(Path(vectors.name), left, right, listed, np.ones(len(listed)), None)
+    pairs = PairRows([f"{left.ids[i]} {right.ids[j]}" for i, j in listed.tolist()], listed)
+    of_left, of_right = (vectors.embeddings[side] for side in sides)
+    suspects = find_pair_suspects(of_left, of_right, listed, shared=True, seed=request.seed)
+    items = _items(vectors.name, table, pairs, of_left, (SHARED_SPACE,), str)
+    return _audited(items, table, listed, pairs, suspects)
+
+
+def _check_options(request: AuditOptions) -> None:
+    for option, value in (
+        ("--neighbours", request.neighbours),
+        ("--folds", request.folds),
+        ("--distance", request.distance),
+        ("--separator", request.separator),
+        ("--split", request.split),
+    ):
+        if value is not None:
+            raise ValueError(f"{option} says nothing of pairs, which are all judged, by cosine: leave it out.")
+
+
+def _items(
+    name: str,
+    table: PairTable,
+    rows: PairRows,
+    left: npt.NDArray[Any],
+    notes: tuple[str, ...],
+    show: Callable[[str], Preview],
+) -> Items:
+    """The rows of pairs as items, whose labels are their right contents.
+
+    Args:
+        left: `(L, d)` the vectors of the left contents.
+        show: what a page shows of a left content.
+    """
+    lefts = [table.left.contents[i] for i in rows.pairs[:, 0].tolist()]
+    return Items(
+        name=name,
         split=None,
         level=f"{table.left.name} and {table.right.name}",
         ids=rows.ids,
@@ -106,11 +163,10 @@ def audit_pairs(request: AuditOptions, config: PairsConfig) -> Audited:
         embeddings=left[rows.pairs[:, 0]],
         fold=None,
         distance="cosine",
-        show=lambda i: _preview(lefts[i], config.path.parent),
+        show=lambda i: show(lefts[i]),
         texts=lefts,
-        notes=(note, *((OF_RUN,) if of_run else ()), *remedy, *table.notes),
+        notes=notes,
     )
-    return _audited(items, table, listed, rows, suspects)
 
 
 def _check_texts(table: PairTable, config: PairsConfig) -> None:
@@ -165,8 +221,7 @@ def _vectors(
         left = vectors_by_id(table.left, config.left_vectors, config)
         right = vectors_by_id(table.right, config.right_vectors, config)
         shared = config.towers == "shared" or (config.towers == "auto" and left.shape[1] == right.shape[1])
-        spaces = "of one space" if shared else "of two spaces, which are compared by what the other pairs say"
-        return left, right, shared, f"The vectors of both sides were taken to be {spaces}."
+        return left, right, shared, SHARED_SPACE if shared else SEPARATE_SPACES
     count = len(table.left.contents)
     vectors, note = encoded_texts([*table.left.contents, *table.right.contents], request.encoder, request.seed)
     return vectors[:count], vectors[count:], True, note
@@ -249,7 +304,7 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
     details = [f"{items.name}: {counted(len(listed), 'pair')} of {items.level}, in {counted(len(rows.ids), 'row')}"]
     if judged:
         details.insert(0, f"between {100 * least:.1f} and {100 * most:.1f} % of the pairs do not belong together")
-        details.append(f"{counted(len(missing), 'pair')} that the file does not list go together as those do")
+        details.append(f"{counted(len(missing), 'pair')} that are not listed go together as those do")
     record = AuditRecord(
         headline=f"Called wrong: {called} of {counted(len(listed), 'pair')}" if judged else suspects.reason,
         details=details,
