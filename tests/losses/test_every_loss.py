@@ -157,3 +157,11 @@ def test_a_margin_that_is_set_later_is_that_of_the_bands_too() -> None:
     assert loss(rows, labels).item() == 0
     loss.margin = 0.5
     assert loss(rows, labels).item() == pytest.approx(1 - 1.3 + 0.5)
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_an_argument_of_a_wrong_type_is_one_sentence_that_names_it(name: str) -> None:
+    for option in inspect.signature(REGISTRY[name]).parameters:
+        for wrong in [torch.nn.Linear(2, 2), object(), [1.0], {"a": 1}, torch.ones(2), int, "word"]:
+            with pytest.raises(ValueError, match=rf"^{option} (must|=) [^\n]+\.$"):
+                EVERY_LOSS[name](**{option: wrong})

@@ -11,7 +11,8 @@ from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction,
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
-from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO
+from trivet.mining.negatives import NEGATIVES
+from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, class_name
 
 
 @loss_options
@@ -61,14 +62,18 @@ class NPairLoss(EmbeddingLoss):
     disjoint: Disjoint = field(default=False, init=False)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
+        sets = [name for name, selector in NEGATIVES.items() if selector.selects_set]
+        if isinstance(self.negatives, str):
+            usable, came = self.negatives in sets, repr(self.negatives)
+        else:
+            usable, came = getattr(self.negatives, "selects_set", False), class_name(self.negatives)
+        if not usable:
+            raise ValueError(
+                f"negatives must be a set for each anchor: got {came}; pass one of {', '.join(sets)}, or use "
+                "NCATripletLoss for one negative of each positive."
+            )
         super().__post_init__(generator)
         self.norm_weight = self.l2_weight
-        if not self.strategy.negatives.selects_set:
-            raise ValueError(
-                "negatives must be a set for each anchor, 'all' or 'multi-similarity': "
-                f"got {type(self.negatives).__name__}, which gives one for each positive; "
-                "use NCATripletLoss for single negatives."
-            )
 
     def formula(self, block: BlockView) -> LossTerms:
         """log(1 + sum_n exp((x_a . x_n - x_a . x_p) / temperature)) for each chosen positive; distances are squared.

@@ -113,7 +113,7 @@ def check_index_tuples(indices: Sequence[Tensor], batch: Batch, *, distance: Dis
 
 def check_disjoint(disjoint: Disjoint, strategy: Strategy) -> None:
     """Raise ValueError unless the strategy chooses triplets that can be kept apart."""
-    if disjoint not in (False, True, "random"):
+    if not isinstance(disjoint, bool | str) or disjoint not in (False, True, "random"):
         raise ValueError(f"disjoint must be False, True (anchors by index) or 'random': got {disjoint!r}.")
     several = strategy.negatives.k > 1 or strategy.positives.k > 1
     if disjoint and (strategy.positives.pairwise or strategy.negatives.selects_set or several):

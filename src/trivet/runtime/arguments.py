@@ -8,12 +8,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any, ParamSpec, TypeVar
 
 from trivet.runtime.counterparts import advice, call_advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Annotation -> the class of its values, and a name of them.
+KINDS: Mapping[str, tuple[type, str]] = {
+    "float": (Real, "a number"),
+    "int": (Integral, "a whole number"),
+    "bool": (bool, "True or False"),
+    "str": (str, "a text"),
+    "None": (NoneType, "None"),
+}
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str:
@@ -22,11 +32,16 @@ def nearest(name: object, allowed: Iterable[str]) -> str:
     For a class of another library, or an object of it, what stands for it here.
     """
     names = sorted(allowed)
-    text = name if isinstance(name, str) else name.__name__ if isinstance(name, type) else type(name).__name__
+    text = name if isinstance(name, str) else class_name(name)
     guess = advice(text) if text[:1].isupper() else ""
     if not guess and isinstance(name, str) and (close := difflib.get_close_matches(text, names, n=1, cutoff=0.5)):
         guess = f"did you mean {close[0]!r}?"
     return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
+
+
+def class_name(value: object) -> str:
+    """The name of a class, or of that of an object."""
+    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 def brief_repr(value: object) -> str:
@@ -37,12 +52,16 @@ def brief_repr(value: object) -> str:
 def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that an argument it does not have is an error that names the one it has.
 
-    The error is a TypeError, as of any function. It costs nothing until there is one.
+    The error is a TypeError, as of any function. It costs nothing until there is one. In a constructor each number,
+    word and switch is also checked to be one, by its annotation: a ValueError.
     """
+    constructs = function.__name__ == "__init__"
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            if constructs:
+                _check_kinds(function, args, kwargs)
             return function(*args, **kwargs)
         except TypeError:
             if message := _wrong_call(function, args, kwargs):
@@ -50,6 +69,21 @@ def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def _check_kinds(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise ValueError if an argument is none of the `KINDS` of its annotation, where that names no others."""
+    parameters = signature(function).parameters
+    for name, value in signature(function).bind_partial(*args, **kwargs).arguments.items():
+        annotation, default = parameters[name].annotation, parameters[name].default
+        names = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).split(" | ")
+        if not KINDS.keys() >= {*names}:
+            continue
+        kinds = [KINDS[each] for each in names if each == "bool" or not isinstance(value, bool)]  # which is an int, too
+        if not isinstance(value, tuple(kind for kind, _ in kinds)):
+            came = repr(value) if isinstance(value, (str, Real, NoneType)) else class_name(value)
+            rest = "pass one" if default is Parameter.empty else f"pass one, or leave it out for {default!r}"
+            raise ValueError(f"{name} must be {' or '.join(KINDS[each][1] for each in names)}: got {came}; {rest}.")
 
 
 def _wrong_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -88,20 +122,20 @@ def _fixed_options(instance: object) -> dict[str, Any]:
 def check_name(value: object, allowed: Iterable[str], *, name: str) -> None:
     """Raise ValueError, with the nearest allowed value, unless `value` is one of them."""
     allowed = list(allowed)
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} = {brief_repr(value)} is not known; {nearest(value, allowed)}")
 
 
 def check_at_least(low: float, value: float, *, name: str) -> float:
     """The value, or ValueError if it is below `low` or not finite."""
-    if not math.isfinite(value) or value < low:
+    if not isinstance(value, Real) or not math.isfinite(value) or value < low:
         raise ValueError(f"{name} must be a finite number of at least {low:g}: got {value}.")
     return value
 
 
 def check_above_zero(value: float, *, name: str) -> float:
     """The value, or ValueError if it is not a finite number above 0."""
-    if not 0 < value < math.inf:
+    if not isinstance(value, Real) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number above 0: got {value}.")
     return value
 
