@@ -6,9 +6,11 @@ import glob
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ class UnavailableError(RuntimeError):
 
 
 def programs() -> Path | None:
-    """The folder of `initdb` and `pg_ctl`; None where there is none."""
+    """The folder of `initdb` and `postgres`; None where there is none."""
     found = shutil.which("pg_ctl")
     known = [Path(found).parent] if found else []
     known += [Path(path).parent for path in sorted(glob.glob("/usr/lib/postgresql/*/bin/pg_ctl"), reverse=True)]
@@ -41,29 +43,44 @@ def postgresql() -> Iterator[str]:
     place = programs()
     if place is None:
         raise UnavailableError("PostgreSQL is not installed")
+    if shutil.which("setpriv") is None:
+        raise UnavailableError("a server that ends with its tests needs setpriv")
     folder = Path(tempfile.mkdtemp(prefix="trivet-postgresql-"))
     secret = folder / "password"
     secret.write_text(PASSWORD)
-    before: list[str] = []
+    before = ["setpriv", "--pdeathsig", "QUIT"]  # however this process ends, the server does
     if os.geteuid() == 0:  # the server refuses to run as root
-        if shutil.which("setpriv") is None:
-            raise UnavailableError("a server cannot be started as root without setpriv")
-        before = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        before += ["--reuid=postgres", "--regid=postgres", "--clear-groups"]
         for path in (folder, secret):
             shutil.chown(path, "postgres", "postgres")
     data, port = folder / "data", _free_port()
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    control = [*before, str(place / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log")]
+    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
     try:
         make = [str(place / "initdb"), "-D", str(data), "-U", "trivet", "-A", "scram-sha-256", "-N", "-E", "UTF8"]
         _run([*before, *make, f"--pwfile={secret}", "--locale=C"], folder)
-        _run([*control, "-o", options, "start"], folder)
+        with (folder / "log").open("wb") as log:
+            start = [*before, str(place / "postgres"), "-D", str(data), "-p", str(port), *options]
+            server = subprocess.Popen(start, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
+            _await(server, folder)
             yield f"postgresql://trivet@127.0.0.1:{port}/postgres"
         finally:
-            _run([*control, "-m", "immediate", "stop"], folder)
+            server.send_signal(signal.SIGQUIT)  # at once
+            server.wait(60)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await(server: subprocess.Popen[bytes], folder: Path) -> None:
+    """Return when the server takes connections, as the last line of its file of state says."""
+    state = folder / "data" / "postmaster.pid"
+    for _ in range(600):
+        if state.exists() and state.read_text().rstrip().endswith("ready"):
+            return
+        if server.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise UnavailableError((folder / "log").read_text(errors="replace"))
 
 
 def _free_port() -> int:

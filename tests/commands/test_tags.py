@@ -117,3 +117,9 @@ evaluation = {{ nmi_plus = 1, map_points = 5 }}
         assert wanted["map@r"] < 0.99
         values = [float(text) for text in re.findall(r"\d\.\d+", out)]
         assert any(abs(value - wanted["map@r"]) < 1e-6 for value in values)
+
+
+def test_proposed_settings_count_no_clusters_of_tags(file: Path, run_command: Call, tmp_path: Path) -> None:
+    code, _, err = run_command("init", file, *OPTIONS[:4], "-o", tmp_path / "settings.toml")
+    assert code == 0, err
+    assert "nmi_plus" not in (tmp_path / "settings.toml").read_text()

@@ -13,7 +13,7 @@ an embedding nor a part that all rows share matters; for cosine the rows are dir
 
 Source:
     Chum et al., "Total recall: automatic query expansion with a generative feature model for object retrieval", ICCV
-    2007; Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019 (weights by
+    2007; Radenović, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019 (weights by
     the third power of similarity); Zhong, Zheng, Cao, Li, "Re-ranking person re-identification with k-reciprocal
     encoding", CVPR 2017 (20, 6 and 0.3).
 """

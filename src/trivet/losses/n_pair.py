@@ -11,8 +11,7 @@ from trivet.losses.engine import BlockView, EmbeddingLoss, LossTerms, Reduction,
 from trivet.losses.set_sums import log_sum_exp, stable_softplus
 from trivet.mining import NegativeName, NegativeSelector, PositiveName, PositiveSelector
 from trivet.mining.index_tuples import Disjoint
-from trivet.mining.negatives import NEGATIVES
-from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO, class_name
+from trivet.runtime.arguments import ABOVE_ZERO, AT_LEAST_ZERO
 
 
 @loss_options
@@ -50,6 +49,7 @@ class NPairLoss(EmbeddingLoss):
 
     reductions = ("mean", "sum")
     term = "set"
+    needs_set = True
 
     temperature: float = field(default=1.0, metadata=ABOVE_ZERO)
     l2_weight: float = field(default=0.0, metadata=AT_LEAST_ZERO)
@@ -62,16 +62,6 @@ class NPairLoss(EmbeddingLoss):
     disjoint: Disjoint = field(default=False, init=False)
 
     def __post_init__(self, generator: torch.Generator | None) -> None:
-        sets = [name for name, selector in NEGATIVES.items() if selector.selects_set]
-        if isinstance(self.negatives, str):
-            usable, came = self.negatives in sets, repr(self.negatives)
-        else:
-            usable, came = getattr(self.negatives, "selects_set", False), class_name(self.negatives)
-        if not usable:
-            raise ValueError(
-                f"negatives must be a set for each anchor: got {came}; pass one of {', '.join(sets)}, or use "
-                "NCATripletLoss for one negative of each positive."
-            )
         super().__post_init__(generator)
         self.norm_weight = self.l2_weight
 

@@ -368,8 +368,15 @@ NEGATIVES: dict[str, type[NegativeSelector]] = {
 }
 
 
-def negative_selector(selector: NegativeName | NegativeSelector) -> NegativeSelector:
-    """The selector itself, or the default one of that name."""
+def negative_selector(selector: NegativeName | NegativeSelector, *, sets_only: bool = False) -> NegativeSelector:
+    """The selector itself, or the default one of that name; ValueError of others, and with `sets_only` of no set."""
+    known = NEGATIVES.get(selector) if isinstance(selector, str) else selector
+    if sets_only and not getattr(known, "selects_set", False):
+        sets = [name for name, negatives in NEGATIVES.items() if negatives.selects_set]
+        raise ValueError(
+            f"negatives must be a set for each anchor: got {brief_repr(selector)}; pass one of {', '.join(sets)}, or "
+            "use NCATripletLoss for one negative of each positive."
+        )
     if isinstance(selector, NegativeSelector):
         return selector
     if not isinstance(selector, str) or selector not in NEGATIVES:

@@ -38,7 +38,7 @@ class BackboneConfig(ModelConfig):
         ValueError: if there is no such network, or there are two kinds of weights.
 
     Source:
-        Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, for "gem".
+        Radenović, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019, for "gem".
 
     Args:
         weights: file of weights of yours to start from, safetensors or torch, matched by name, or a folder that timm
@@ -131,7 +131,7 @@ class GeneralizedMean(nn.Module):
     p = 1 is the mean; the larger p, the nearer the maximum. It begins at 3.
 
     Source:
-        Radenovic, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2018, equation 3.
+        Radenović, Tolias, Chum, "Fine-tuning CNN image retrieval with no human annotation", TPAMI 2019, equation 3.
     """
 
     def __init__(self) -> None:

@@ -316,8 +316,17 @@ def test_images_climb_every_rung(run_command: Call, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(recipes, "SCRATCH_STEPS", (2, 2))
     monkeypatch.setattr(recipes, "LEAST_SIDE", 32)
     weights = [f"--weights={encoder.network}={encoder.name}.safetensors" for encoder in (VIT, CONVOLUTIONS)]
+    sizes = []
+
+    def load_and_note(config: RunConfig, *others: Any) -> Splits:
+        splits = load_splits(config, *others)
+        sizes.append(splits.train.inputs.shape)
+        return splits
+
+    monkeypatch.setattr("trivet.commands.train.ladder.load_splits", load_and_note)
     code, out, err = run_command("train", "photos", *weights, "--minutes", "60", *SMALL)
     assert code == 0, err
+    assert len(sizes) == len(set(sizes)), "images of a size are read once"
     ladder = LadderRecord.read(record_of(Path("runs/photos"))["ladder"])
     assert {each.rung for each in ladder.candidates} == set(RUNGS)
     assert [each.reason for each in ladder.candidates if each.recall is None] == []

@@ -102,6 +102,7 @@ def test_the_settings_of_pairs(run_command: Call, table: Path, tmp_path: Path) -
     assert code == 0
     assert "pair: 98 groups of 2 items." in output
     assert 'split = "groups"' in settings.read_text()
+    assert "nmi_plus" not in settings.read_text()
     joined = table.with_name("joined.csv")
     rows = table.read_text().splitlines()
     joined.write_text("\n".join([*rows, *(f"{row.split(',')[0]},all" for row in rows[1:])]))

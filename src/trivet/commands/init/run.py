@@ -110,7 +110,8 @@ def propose(
     proposal.put("ladder", known)
     why = "nearest neighbours are those of the smallest angle, whatever the length of an embedding"
     proposal.put("evaluation", {"distance": "cosine"}, why)
-    proposal.put("evaluation", {"nmi_plus": 2}, "clusters per class; more take long where classes are many")
+    if detected.kind != "pairs" and not detected.levels.keys() <= detected.tags.keys():
+        proposal.put("evaluation", {"nmi_plus": 2}, "clusters per class; more take long where classes are many")
     settings = LadderSettings.parse(proposal.values, source="init")
     proposer = make_proposer(settings, splits.train, splits.level, len(sizes))
     names = [entry.encoder.name for entry in proposer.ready]

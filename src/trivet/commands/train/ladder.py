@@ -461,10 +461,14 @@ class Ladder:
         return self._settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES)
 
     def load(self, config: RunConfig) -> Splits:
-        """The data as a candidate takes them; the last are kept for the next, which mostly takes the same."""
-        key = json.dumps([config.data.model_dump(mode="json"), *config.model.tokens_key])
+        """The data as a candidate takes them; of the last two sizes or kinds they are kept, as most take the same."""
+        data = config.data.model_dump(mode="json")
+        data["augment"] = data["augment"] == "random-resized-crop"  # of which images are read larger
+        key = json.dumps([data, *config.model.tokens_key])
         if key not in self._loaded:
-            self._loaded = {key: load_splits(config, self._root, reporter("reading images"))}
+            self._loaded = dict([*self._loaded.items()][-1:])
+            self._loaded[key] = load_splits(config, self._root, reporter("reading images"))
+        self._loaded[key] = self._loaded.pop(key)
         return self._loaded[key]
 
     def _write(self) -> None:

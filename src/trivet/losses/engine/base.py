@@ -53,7 +53,8 @@ class EmbeddingLoss(LossDefinition, device.PreciseModule):
             raise ValueError(f"trim must lie in [0, 1), the share of terms left out: got {self.trim}.")
         if self.block_size is not None and self.block_size < 1:
             raise ValueError(f"block_size must be at least 1 anchor: got {self.block_size}; None chooses it by memory.")
-        positives, negatives = positive_selector(self.positives), negative_selector(self.negatives)
+        positives = positive_selector(self.positives)
+        negatives = negative_selector(self.negatives, sets_only=self.needs_set)
         vars(self).update(positives=positives, negatives=negatives)
         check_options(self)
         margin = check_at_least(0, self.margin, name="margin")

@@ -57,6 +57,7 @@ class LossDefinition(ABC):
         reductions: the ones the loss takes.
         term: what a term is about: a "triplet"; a "pair", where positives and negatives count apart; the "set" of what
             was chosen for an anchor; or an item and the "proxy" of its class, where no two items are compared.
+        needs_set: whether the negatives must be a set, not one or some for each positive.
         sums_sets: whether `set_sum` gives the sum over a set of negatives without a term for each of them.
         negative_weight: how much a negative of a set counts: by its "distance", the same "within-reach", or "always".
         nearest_is_hardest: whether no term of a set is larger than that with the nearest negative.
@@ -74,6 +75,7 @@ class LossDefinition(ABC):
 
     reductions: ClassVar[tuple[Reduction, ...]]
     term: ClassVar[Term] = "triplet"
+    needs_set: ClassVar[bool] = False
     not_settings: ClassVar[frozenset[str]] = frozenset(
         {"num_classes", "num_samples", "embedding_dim", "block_size", "generator"}
     )
