@@ -441,9 +441,6 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"labels of 'label' must be integers.*got int, str; convert them with list\(map\(str, labels": lambda: read_arrays(
         ROWS, [1, "a", 2, "b", 3, "c"]
     ),
-    r"labels must be classes or tags here: got Pairs; trivet\.metrics\.evaluate and": lambda: item_table(
-        ROWS, trivet.Pairs(3, 3)
-    ),
     r"labels must be classes or tags here: got Grades; trivet\.metrics\.evaluate and": lambda: read_arrays(
         ROWS, trivet.Grades(np.eye(6), positive=1.0, negative=0.5)
     ),

@@ -374,9 +374,9 @@ def train(
 
     Args:
         items: vectors `(N, d)` as an array, a tensor, a list of rows or a data frame; or a list of N texts, of N paths
-            of image files, or of N images of Pillow.
+            of image files, or of N images of Pillow; of pairs a tuple of both sides, which are texts or images.
         labels: N integers or texts in any form, or lists of tags; several levels, coarse first, as a dict or a data
-            frame of columns.
+            frame of columns; or `trivet.Pairs`, of which each item is in one.
         out: the run folder, which must be new. Without one it is a temporary folder, removed with the result.
         ids: N different names of the items; by default their numbers, or the paths of images.
         split: the part that each item belongs to: "train", or another one that is evaluated, such as "test". By default

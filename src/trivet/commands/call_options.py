@@ -14,7 +14,7 @@ ROWS = "pass the rows that are meant, without the others"
 EMBEDDED = "pass embeddings, such as result.embed of a training or a model of yours makes them"
 RESULT = "take it from the result: save, to_frame or record"
 CORRECTED = "correct the labels in memory, by rows of the result"
-PAIRED = "pass trivet.Pairs as the labels, with a tuple of both sides; trivet train FILE --pairs trains on pairs"
+PAIRED = "pass trivet.Pairs as the labels, with a tuple of both sides"
 # Options that no function takes under this name, or not each -> what to do instead.
 INSTEAD = {
     **dict.fromkeys(("table", "embedding", "codes"), "pass the vectors themselves"),

@@ -17,6 +17,7 @@ from torch import Tensor
 from trivet.datasets.arrays import as_matrix, cells, label_columns, label_variables
 from trivet.datasets.config import ItemKind
 from trivet.datasets.frames import check_dimensions, check_order, is_frame
+from trivet.datasets.judged_pairs import SIDES
 from trivet.datasets.table import are_image_paths
 from trivet.io.atomic_files import write_atomic
 from trivet.io.embedding_table import select_rows
@@ -25,7 +26,9 @@ from trivet.io.read_embeddings import TEXT
 from trivet.io.table import arrow_table
 from trivet.io.tag_cells import LIST, TagCells, TagMatch, with_tags
 from trivet.io.vector_columns import EMBEDDING
+from trivet.mining.pairs import Pairs
 
+KINDS: dict[str, ItemKind] = {TEXT: "texts", "image": "images", EMBEDDING: "vectors"}
 IMAGE = "image"  # the name of a column of images, or of their paths
 NAME = "the items"  # what errors call them
 VARIABLES = ("items", "labels")
@@ -36,27 +39,28 @@ class LabelledItems:
     """Items and what is known of each.
 
     Attributes:
-        table: a column "embedding", "text" or "image", and the others.
-        levels: names of the columns that are labels, coarse first.
+        table: a column "embedding", "text" or "image", and the others; of pairs the columns "left" and "right".
+        levels: names of the columns that are labels, coarse first; none of pairs.
+        kind: of the items.
         tags: what the cells of these are where an item has several; None where it has one.
         root: the folder that paths of images start from; None without paths.
     """
 
     table: pa.Table
     levels: list[str]
+    kind: ItemKind
     tags: TagCells | None = None
     root: Path | None = None
 
     @property
-    def kind(self) -> ItemKind:
-        """The kind of the items."""
-        kinds: dict[str, ItemKind] = {TEXT: "texts", IMAGE: "images", EMBEDDING: "vectors"}
-        return kinds[self.table.column_names[0]]
+    def paired(self) -> bool:
+        """True if each row is a pair."""
+        return SIDES[0] in self.table.column_names and not self.levels
 
     @property
     def text(self) -> str | None:
         """The name of the column of texts; None without."""
-        return TEXT if self.kind == "texts" else None
+        return TEXT if self.table.column_names[0] == TEXT else None
 
     def write(self, path: Path) -> None:
         """Write the table as a parquet file, whole or not at all."""
@@ -78,7 +82,7 @@ def item_table(
 
     Args:
         items: vectors `(N, d)` in any form that `read_arrays` takes, N texts, N paths of image files, or N images of
-            Pillow.
+            Pillow; of pairs a tuple of the texts or images of both sides.
         labels: as `read_arrays` takes them; None for items without.
         ids: N different names of the items.
         split: the part that each item belongs to: "train", or another one that is evaluated.
@@ -87,6 +91,11 @@ def item_table(
     Raises:
         ValueError: if the items are of no such kind, or a row lacks something.
     """
+    if isinstance(labels, Pairs):
+        for parameter, value in (("ids", ids), ("split", split)):
+            if value is not None:
+                raise ValueError(f"{parameter} is of single items, and these are pairs: leave it out.")
+        return _pair_table(items, labels)
     levels, tags = ({}, None) if labels is None else label_columns(labels, variables=VARIABLES)
     check_order({"items": items, **label_variables(labels, "labels"), "ids": ids, "split": split})
     name, column, root = _item_column(items)
@@ -107,7 +116,44 @@ def item_table(
     if name == EMBEDDING:
         matrix = column.flatten().to_numpy().reshape(len(column), -1)
         check_dimensions(items, matrix, {level: columns[level] for level in levels}, VARIABLES)
-    return LabelledItems(table, list(levels), of_tags, root)
+    return LabelledItems(table, list(levels), KINDS[name], of_tags, root)
+
+
+def _pair_table(items: Any, pairs: Pairs) -> LabelledItems:
+    """The table of pairs, a row for each, whose sides are texts or images."""
+    if not isinstance(items, tuple) or len(items) != 2:
+        raise ValueError(
+            f"items of pairs must be a tuple of both sides: got {type(items).__name__}; pass (left, right)."
+        )
+    sides = [_item_column(side) for side in items]
+    kinds = [KINDS[name] for name, _, _ in sides]
+    roots = [root for _, _, root in sides if root is not None]
+    if "vectors" in kinds or len(roots) > 1:
+        raise ValueError(
+            f"items of pairs must be texts, and on at most one side paths of images: got {' and '.join(kinds)}; write "
+            "a table of them, for trivet train FILE --pairs."
+        )
+    numbers, first_of_right = pairs.items.numpy(), pairs.first_of_right
+    counts = [int((numbers < first_of_right).sum()), int((numbers >= first_of_right).sum())]
+    if counts != [len(column) for _, column, _ in sides]:
+        raise ValueError(
+            f"both sides must have as many items as the pairs say: got {[len(column) for _, column, _ in sides]} for "
+            f"{counts}; pass trivet.Pairs of these sides."
+        )
+    ends = np.sort(pairs.incidence.tocsc().indices.reshape(-1, 2), axis=1)
+    lacking = np.flatnonzero(~np.isin(numbers, ends)).tolist()
+    if lacking:
+        of_right = lacking[0] >= counts[0]
+        raise ValueError(
+            f"each item must belong to another: {len(lacking)} of {len(numbers)} belong to none, first row "
+            f"{lacking[0] - counts[0] * of_right} on the {SIDES[of_right]}; leave them out."
+        )
+    row_of = np.empty(pairs.incidence.shape[0], np.int64)
+    row_of[numbers[::-1]] = np.concatenate([*map(np.arange, counts)])[::-1]  # the first of equal content
+    rows = row_of[ends].T
+    table = {name: column.take(pa.array(some)) for name, (_, column, _), some in zip(SIDES, sides, rows, strict=True)}
+    kind: ItemKind = kinds[0] if kinds[0] == kinds[1] else "images and texts"
+    return LabelledItems(pa.table(table), [], kind, root=next(iter(roots), None))
 
 
 def _item_column(items: Any) -> tuple[str, pa.Array, Path | None]:

@@ -15,7 +15,9 @@ from PIL import Image
 from tests.commands.conftest import Call
 
 import trivet
+from trivet.commands.init.data import detect
 from trivet.datasets.item_table import item_table
+from trivet.io.pair_table import PairSides
 from trivet.io.read_embeddings import read_vectors
 from trivet.runtime.caller import in_python
 
@@ -140,12 +142,54 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert not Path("mine/config.toml").exists()
 
 
+def _pairs() -> tuple[tuple[list[str], list[str]], trivet.Pairs]:
+    """Two sides of texts, of which equal ones are one item; and a table of them."""
+    sides = [[f"{word} {kind}" for kind in KINDS[::2].tolist() for word in words] for words in ("ab", "xy")]
+    rows = "".join(f"{left},{right}\n" for left, right in zip(*sides, strict=True))
+    Path("data.csv").write_text(f"left,right\n{rows}")
+    return (sides[0], sides[1]), trivet.Pairs(*([texts.index(text) for text in texts] for texts in sides))
+
+
+def test_pairs_are_proposed_settings_as_those_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trivet.commands.train.items.propose_ladder", _proposed)
+    items, pairs = _pairs()
+    with pytest.raises(ProposedError) as caught:
+        trivet.train(items, pairs, progress=False)
+    detected, expected = caught.value.args[1], detect(Path("data.csv"), pairs=PairSides("left", "right"))
+    assert (detected.kind, detected.items, detected.guessed) == (expected.kind, expected.items, expected.guessed)
+    assert detected.data | {"path": "data.csv"} == expected.data
+    np.testing.assert_array_equal(detected.levels["pair"], expected.levels["pair"])
+
+
+@pytest.mark.nightly
+def test_pairs_are_trained_on_as_those_of_a_table(run_command: Call) -> None:
+    items, pairs = _pairs()
+    options = [f"--set={key}={json.dumps(value)}" for key, value in ROUGH.items()]
+    code, out, err = run_command("train", "data.csv", "--pairs", "--json", *options)
+    assert code == 0, err
+    result = trivet.train(items, pairs, settings=ROUGH, progress=False)
+    assert result.record.as_json()["evaluation"] == json.loads(out)["evaluation"]
+    assert result.embed(items[0][:2]).shape[0] == 2
+
+
+def test_pairs_of_images_and_texts_are_a_table_of_both() -> None:
+    paths = _paths()[0][:3]
+    table = item_table((paths, ["one", "two"]), trivet.Pairs(3, 2, [(0, 1), (1, 0), (2, 0)], aligned=False))
+    assert (table.kind, table.root, table.levels) == ("images and texts", Path("images").resolve(), [])
+    assert table.table.to_pylist() == [
+        {"left": f"{row:02d}.png", "right": text} for row, text in enumerate(("two", "one", "one"))
+    ]
+    same = item_table((TEXTS[:3], TEXTS[3:6]), trivet.Pairs([7, 7, 8], 3)).table.to_pylist()
+    expected = [(0, 3), (0, 4), (2, 5)]
+    assert same == [{"left": TEXTS[left], "right": TEXTS[right]} for left, right in expected]
+
+
 class ProposedError(Exception):
     """What the settings of a training are proposed by."""
 
 
 def _proposed(path: Path, detected: Any, *, ladder: dict[str, Any], **_: object) -> None:
-    raise ProposedError(ladder, detected.tags)
+    raise ProposedError(ladder, detected)
 
 
 def test_options_of_the_command_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +199,9 @@ def test_options_of_the_command_reach_the_settings(monkeypatch: pytest.MonkeyPat
     tags = [f"{kind};{kind[:2]}" for kind in KINDS.tolist()]
     with pytest.raises(ProposedError) as caught:
         trivet.train(TEXTS, tags, separator=";", progress=False, **options)
-    ladder, tagged = caught.value.args
+    ladder, detected = caught.value.args
     assert ladder == {"minutes": 3.0, "start": ["start"], "weights": {"mine": "a.safetensors"}}
-    assert [*tagged] == ["label"]
+    assert [*detected.tags] == ["label"]
     with pytest.raises(ValueError, match=r"^an input must exist: gone does not exist"):
         trivet.train(TEXTS, KINDS, start="gone", progress=False)
     with pytest.raises(ValueError, match=r"^download is for encoders of images or texts: the data are vectors"):

@@ -14,6 +14,8 @@ from trivet.commands.train.command import TrainOptions, further_encoders
 from trivet.commands.train.ladder import climb
 from trivet.commands.train.result import TrainingResult
 from trivet.datasets.item_table import LabelledItems
+from trivet.datasets.judged_pairs import SIDES
+from trivet.io.pair_table import PairSides
 from trivet.runtime.progress import announce, show_progress
 from trivet.runtime.text import typed
 from trivet.training.ladder_config import LadderSettings
@@ -60,7 +62,8 @@ def _settings(table: LabelledItems, path: Path, changes: list[str], options: Map
         ladder["encoders"] = encoders
     with TemporaryDirectory(prefix="trivet-") as folder:
         table.write(file := Path(folder) / path.name)
-        detected = detect(file, table.levels, table.text, tags=table.tags, root=table.root)
+        levels, pairs = (None, PairSides(*SIDES)) if table.paired else (table.levels, None)
+        detected = detect(file, levels, table.text, tags=table.tags, pairs=pairs, root=table.root)
         settings, findings = propose_ladder(file, detected, ladder=ladder, changes=changes, data_root=table.root)
     for finding in findings:
         announce(finding.replace(f" in {file}", ""))
