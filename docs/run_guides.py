@@ -164,7 +164,7 @@ def alike(expected: str, printed: str) -> bool:
 def _close(one: str, other: str) -> bool:
     if one == other:
         return True
-    number = r"[-−+]?\d+(?:\.\d+)?"
+    number = r"[-+]?\d+(?:\.\d+)?"
     if re.sub(number, "0", one) != re.sub(number, "0", other):
         return False
     if re.search(r"[A-Za-z]", one):  # the id of an item: others may be as near on another machine
@@ -174,7 +174,7 @@ def _close(one: str, other: str) -> bool:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(number.replace("−", "-")) for number in re.findall(r"[-−+]?\d+(?:\.\d+)?", text)]
+    return [float(number) for number in re.findall(r"[-+]?\d+(?:\.\d+)?", text)]
 
 
 if __name__ == "__main__":

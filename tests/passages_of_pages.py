@@ -425,14 +425,10 @@ def audits() -> Iterator[str]:
     )
     change = [gains(name, "trivet, doubtful dropped") for name in AGAIN[3:]]
     yield (
-        (
-            'gains {:.1f}, {:.1f} and {:.1f} points of recall@1 on CLINC150, BANKING77 and CIFAR-10N "worse" '
-            "without what is called wrong; {:.1f}, {:.1f} and {:.1f} with `--drop-above 0.5`, {:.1f} to {:.1f} more "
-            "than after cleanlab's decisions. Where all labels are right it changes by {:.1f}, {:.1f} and {:+.1f}"
-        )
-        .format(*dropped, *doubtful, min(over), max(over), *change)
-        .replace("-0.", "−0.")
-    )
+        'gains {:.1f}, {:.1f} and {:.1f} points of recall@1 on CLINC150, BANKING77 and CIFAR-10N "worse" '
+        "without what is called wrong; {:.1f}, {:.1f} and {:.1f} with `--drop-above 0.5`, {:.1f} to {:.1f} more "
+        "than after cleanlab's decisions. Where all labels are right it changes by {:.1f}, {:.1f} and {:+.1f}"
+    ).format(*dropped, *doubtful, min(over), max(over), *change)
     large = cells["large | 60,000 x 512, 100 classes"]
     yield f"take {large['judged_seconds']:.0f} s and at most {large['peak_gib']:.1f} GiB on two cores"
     rare = [

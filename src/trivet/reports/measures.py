@@ -42,7 +42,7 @@ def plain(value: Any) -> str:
     """A number to three digits, a count whole."""
     if not is_number(value):
         return MISSING
-    return number(round(value)) if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}".replace("-", "−")
+    return number(round(value)) if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _measures(page: str) -> dict[str, Measure]:

@@ -20,7 +20,7 @@ from trivet.io.atomic_files import write_atomic
 from trivet.io.overwrite_guard import page_start
 from trivet.runtime.progress import work
 from trivet.runtime.record import Record
-from trivet.runtime.text import noun
+from trivet.runtime.text import noun, percents
 
 MISSING = "–"
 # The smallest bundle of plotly.js that draws lines and marks; its licence lies beside it.
@@ -119,14 +119,14 @@ def ends(interval: Sequence[float], word: str = " to ") -> str:
 
 def significant(value: float | None) -> str:
     """A number with three digits."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:.3g}".replace("-", "−")
+    return MISSING if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
 def points(difference: float | None) -> str:
-    """A difference of shares as signed percentage points: -0.012 is "−1.2"."""
+    """A difference of shares as signed percentage points: -0.012 is "-1.2"."""
     if difference is None or not math.isfinite(difference):
         return MISSING
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    return f"{100 * difference:+.1f}"
 
 
 def decimal(value: float | None) -> str:
@@ -195,6 +195,7 @@ def _environment() -> Environment:
     )
     for filter_of in (
         percent,
+        percents,
         cents,
         ends,
         points,

@@ -31,6 +31,17 @@ def counted(count: object, singular: str) -> str:
     return f"{count} {noun(count, singular)}"
 
 
+def percents(low: float, high: float) -> str:
+    """Shares in [0, 1] between two as per cent, with one decimal; one number where both round to it.
+
+    Example:
+        >>> percents(0.0831, 0.0925), percents(0.0831, 0.0834)
+        ('between 8.3 and 9.2 %', 'about 8.3 %')
+    """
+    ends = [f"{100 * end:.1f}" for end in (low, high)]
+    return f"about {ends[0]} %" if ends[0] == ends[1] else f"between {ends[0]} and {ends[1]} %"
+
+
 def abbreviated(names: Sequence[str], most: int) -> str:
     """The first names, and how many more there are.
 

@@ -175,8 +175,7 @@ def remarks(claim: JudgedClaim) -> str:
 
 def _number(outcome: ClaimNumber, unit: str) -> str:
     def formatted(value: float) -> str:
-        text = f"{100 * value:+.1f}" if unit == "points" else f"{value:+.3g}"
-        return text.replace("-", "−")
+        return f"{100 * value:+.1f}" if unit == "points" else f"{value:+.3g}"
 
     ends = outcome.interval
     return formatted(outcome.mean) + ("" if ends is None else f" ({formatted(ends[0])} to {formatted(ends[1])})")

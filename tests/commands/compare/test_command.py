@@ -31,7 +31,7 @@ def test_words_and_one_table(runs: Path, monkeypatch: pytest.MonkeyPatch, run: C
     code, out, _ = run("easy-0", "easy-1", "random-0", "random-1")
     assert code == 0
     words = " ".join(out.split())
-    assert "random is worse than easy: unseen by digit 66.7 %, against 98.3 % (−31.7 points, −" in words
+    assert "random is worse than easy: unseen by digit 66.7 %, against 98.3 % (-31.7 points, -" in words
     assert "; lower in 2 of 2 pairs)." in words
     assert "│ easy, mean of 2   │         98.3 ± 0.0 │        │" in out
     assert "66.7 (30.0 … 40.0) │  -31.7 │" in out

@@ -35,7 +35,7 @@ def test_it_shows_means_spreads_gains_and_the_index(tmp_path: Path) -> None:
     text = page_text(demo(raw=0.75), tmp_path)
     assert text.index("One finding.") < text.index("In numbers")
     assert "random positives 70.0 ± 1.0 easy positives 80.0 ± 1.0 raw pixels 75.0 ± 1.0" in text
-    assert re.search(r"digits it never saw: \+10\.0 , −2\.0 , \+5\.0", text)
+    assert re.search(r"digits it never saw: \+10\.0 , -2\.0 , \+5\.0", text)
     assert "0.556 with easy positives ± 0.010 over 3 seeds: 0.546, 0.556, 0.566" in text
 
 

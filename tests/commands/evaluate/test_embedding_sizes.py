@@ -66,8 +66,8 @@ def test_the_smallest_that_loses_less_than_half_a_point_is_named_with_its_interv
     assert doubtful is not None
     assert sure is not None
     assert doubtful.startswith(
-        "32 numbers in float32 did as well here, which may be chance: 128 bytes an item in place of 256, −0.4 points "
-        "of recall@1 (−2.0 to +1.0)."
+        "32 numbers in float32 did as well here, which may be chance: 128 bytes an item in place of 256, -0.4 points "
+        "of recall@1 (-2.0 to +1.0)."
     )
     assert sure.startswith("32 numbers in float32 are enough: 128 bytes")
     assert line((16, -0.006)) == "Each shorter form loses half a point of recall@1 or more."

@@ -233,7 +233,7 @@ def test_tables_of_several_embeddings_mark_the_best_and_give_the_differences(tmp
     assert "3 embeddings compared" in text
     html_text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert re.findall(r"<td><b>([\d.]+)</b>", html_text) == ["82.0", "92.0", "97.0", "52.0"]
-    assert "recall@1 b.npz −10.0 −12.0 to −8.0 −15.0 to −5.0 c.npz +2.0 +1.0 to +3.0 −1.0 to +5.0" in text
+    assert "recall@1 b.npz -10.0 -12.0 to -8.0 -15.0 to -5.0 c.npz +2.0 +1.0 to +3.0 -1.0 to +5.0" in text
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_the_plots_show_the_record(tmp_path: Path, watch: Callable[[Path], Watch
     forest = {trace["name"]: trace for trace in watched.plot("Differences") if trace["mode"] == "markers"}
     assert forest["b.npz"]["x"] == pytest.approx([-10] * 4)
     assert forest["c.npz"]["x"] == pytest.approx([2] * 4)
-    assert "95 %, other classes: −1.0 to +5.0" in forest["c.npz"]["hovertext"][0]
+    assert "95 %, other classes: -1.0 to +5.0" in forest["c.npz"]["hovertext"][0]
 
     worst_first = watched.plot("recall@1 of each class")[0]
     assert worst_first["x"] == pytest.approx([33.3333, 66.6667, 100], rel=1e-3)

@@ -161,7 +161,7 @@ def test_a_cell_says_everything_when_pointed_at(tmp_path: Path, watch: Callable[
     assert "here" in str(first.get_attribute("class"))
     assert "informative" in str(first.get_attribute("class"))
     vacuous = cells.nth(2)
-    assert str(vacuous.get_attribute("title")).endswith("bound 2 − 2 × 1.39 = −0.773, vacuous")
+    assert str(vacuous.get_attribute("title")).endswith("bound 2 − 2 × 1.39 = -0.773, vacuous")
     assert "informative" not in str(vacuous.get_attribute("class"))
     unknown = cells.nth(4)
     assert unknown.inner_text() == "–"
@@ -219,7 +219,7 @@ def test_one_run_has_a_verdict_its_bound_and_the_curves_of_its_steps(
         "Evidence",
         "fall",
         "Bound: vacuous",
-        "1.9 − 2 × 1.2 = −0.5, on 8 items before any step",
+        "1.9 − 2 × 1.2 = -0.5, on 8 items before any step",
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

@@ -102,23 +102,23 @@ HELPED = f"90.0 % {ON}, +10.0 points over the 80.0 % of the untrained network (+
         (
             compared(0.9, untrained=(0.8, "better"), raw=(0.91, "open")),
             "warn",
-            f"90.0 % {ON}, 1.0 points below the 91.0 % of the raw inputs (−3.0 to +1.0; 714 items: too few to be "
+            f"90.0 % {ON}, 1.0 points below the 91.0 % of the raw inputs (-3.0 to +1.0; 714 items: too few to be "
             "sure).",
         ),
         (
             compared(0.9, untrained=(0.8, "better"), raw=(0.95, "worse")),
             "bad",
-            f"90.0 % {ON}, 5.0 points below the 95.0 % of the raw inputs (−7.0 to −3.0).",
+            f"90.0 % {ON}, 5.0 points below the 95.0 % of the raw inputs (-7.0 to -3.0).",
         ),
         (
             compared(0.42, untrained=(0.2, "equal"), zero_shot=(0.522, "worse"), raw=(0.1, "better")),
             "bad",
-            f"42.0 % {ON}, 10.2 points below the 52.2 % of the zero-shot backbone (−12.2 to −8.2).",
+            f"42.0 % {ON}, 10.2 points below the 52.2 % of the zero-shot backbone (-12.2 to -8.2).",
         ),
         (
             compared(0.9, untrained=(0.895, "equal"), raw=(0.895, "equal")),
             "warn",
-            f"90.0 % {ON}, +0.5 points over the 89.5 % of the raw inputs (−1.5 to +2.5; 714 items: "
+            f"90.0 % {ON}, +0.5 points over the 89.5 % of the raw inputs (-1.5 to +2.5; 714 items: "
             "too few to be sure).",
         ),
         (
@@ -207,7 +207,7 @@ def test_where_the_encoder_stays_the_candidate_that_is_in_doubt_can_be_tried(
     assert ("all the same" in line) == (advice is not None)
     if advice is not None:
         assert line.startswith(
-            f"{advice} on held-out classes (−2.0 to +14.0): trivet train run/candidates/C1.toml -o run-2; "
+            f"{advice} on held-out classes (-2.0 to +14.0): trivet train run/candidates/C1.toml -o run-2; "
         )
 
 
@@ -221,9 +221,9 @@ def test_a_lower_map_at_r_is_in_the_answer() -> None:
     rows = [ranked(), ranked(worse=False, reference="raw inputs"), ranked(reference="untrained network")]
     section = {"level": "digit", "verdicts": [{"kind": "spread-out"}], "measures": {"rankings": rows}}
     record = compared(0.9, untrained=(0.8, "better")) | {"diagnosis": {"unseen": section}}
-    clause = "; 6.7 % MAP@R, 10.3 points below the 17.0 % of the zero-shot backbone (−12.0 to"
+    clause = "; 6.7 % MAP@R, 10.3 points below the 17.0 % of the zero-shot backbone (-12.0 to"
     ((tone, answer),) = result_lines(RunRecord.read(record))
-    assert (tone, answer.replace("\u00a0", " ")) == ("bad", f"{HELPED[:-1]}{clause} −8.0).")
+    assert (tone, answer.replace("\u00a0", " ")) == ("bad", f"{HELPED[:-1]}{clause} -8.0).")
     worse = {"diagnosis": {"unseen": section | {"verdicts": [{"kind": "worse-than-reference"}]}}}
     for other in ({"diagnosis": {"unseen": section | {"measures": {"rankings": rows[1:2]}}}}, worse):
         assert "MAP@R" not in result_lines(RunRecord.read(record | other))[0][1]
@@ -242,7 +242,7 @@ def test_the_measure_that_a_step_was_chosen_by_comes_first(tmp_path: Path) -> No
     record["chosen_comparisons"] = {"unseen": {"digit": [by_choice(0.578, 0.016, 0.028, outcome="better")]}}
     expected = (
         "57.8 % MAP@R on items not trained on (unseen by digit), +2.2 points over the 55.6 % of the untrained network "
-        "(+1.6 to +2.8); 90.0 % recall@1, 5.0 points below the 95.0 % of the untrained network (−7.0 to −3.0)."
+        "(+1.6 to +2.8); 90.0 % recall@1, 5.0 points below the 95.0 % of the untrained network (-7.0 to -3.0)."
     )
     assert expected in page_text(record, tmp_path)
     of_another_level = record | {"choosing": choice | {"level": "parity"}}
@@ -264,7 +264,7 @@ def test_prefixes_stand_beside_the_whole_and_say_whether_they_were_helped(tmp_pa
     cuts = [cut(16, 0.6, 0.7, "worse"), cut(32, 0.85, 0.6, "better"), cut(64, 0.88, 0.7, "better")]
     text = page_text(whole | {"prefixes": {"unseen": cuts}}, tmp_path)
     worse = (
-        "The first 16 numbers alone: 60.0 % recall@1, 10.0 points below the 70.0 % of the untrained network (−12.0 to"
+        "The first 16 numbers alone: 60.0 % recall@1, 10.0 points below the 70.0 % of the untrained network (-12.0 to"
     )
     evaluation = "Evaluation In per cent"
     places = [text.index(one) for one in (HELPED, worse, "On unseen 714 items", evaluation, "trained, first 16 60.0")]
@@ -380,7 +380,7 @@ def test_classes_are_listed_in_reading_order(tmp_path: Path) -> None:
 
 def test_numbers_in_words() -> None:
     assert [percent(0.87349), percent(1.0), percent(None), percent(float("nan"))] == ["87.3", "100.0", "–", "–"]
-    assert [points(-0.012), points(0.05)] == ["−1.2", "+5.0"]
+    assert [points(-0.012), points(0.05)] == ["-1.2", "+5.0"]
     assert [number(1199042), number(None)] == ["1\u202f199\u202f042", "–"]
     lengths = [duration(seconds) for seconds in (3.14, 59.99, 72.4, 7260)]
     assert lengths == ["3.1 s", "1 min 0 s", "1 min 12 s", "2 h 1 min"]

@@ -31,7 +31,7 @@ from trivet.io.read_embeddings import read_texts
 from trivet.io.tag_cells import PAIRS, SINGLE, TagCells
 from trivet.label_noise import PairSuspects, find_pair_suspects
 from trivet.runtime.arrays import Integers
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, percents
 from trivet.training.run_folder import RunFolder
 
 NEIGHBOURS = 8
@@ -303,7 +303,7 @@ def _audited(items: Items, table: PairTable, listed: Integers, rows: PairRows, s
     least, most = suspects.wrong
     details = [f"{items.name}: {counted(len(listed), 'pair')} of {items.level}, in {counted(len(rows.ids), 'row')}"]
     if judged:
-        details.insert(0, f"between {100 * least:.1f} and {100 * most:.1f} % of the pairs do not belong together")
+        details.insert(0, f"{percents(least, most)} of the pairs do not belong together")
         details.append(f"{counted(len(missing), 'pair')} that are not listed go together as those do")
     record = AuditRecord(
         headline=f"Called wrong: {called} of {counted(len(listed), 'pair')}" if judged else suspects.reason,

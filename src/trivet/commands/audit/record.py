@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trivet.reports.shared_records import StampedRecord
 from trivet.runtime.record import Number, Record
+from trivet.runtime.text import percents
 
 
 class NoiseRate(Record):
@@ -22,10 +23,11 @@ class NoiseRate(Record):
         """The answer in one line."""
         if self.interval is None:
             return "No estimate: these embeddings cannot judge these labels"
-        low, high = (100 * end for end in self.interval)
+        low, high = self.interval
         if self.estimate is None:
-            return f"Cannot tell how many labels are wrong: between {low:.1f} and {high:.1f} %"
-        return f"{100 * self.estimate:.1f} % of the labels are wrong (95 % interval: {low:.1f} to {high:.1f} %)"
+            return f"Cannot tell how many labels are wrong: {percents(low, high)}"
+        ends = f"{100 * low:.1f} to {100 * high:.1f}"
+        return f"{100 * self.estimate:.1f} % of the labels are wrong (95 % interval: {ends} %)"
 
 
 def probability_text(probability: float | None) -> str:

@@ -15,7 +15,7 @@ from trivet.io.tag_cells import JOINED
 from trivet.label_noise import TagSuspects, find_tag_suspects
 from trivet.label_noise.tag_suspects import Kind
 from trivet.mining.tags import Tags
-from trivet.runtime.text import counted
+from trivet.runtime.text import counted, percents
 
 NEIGHBOURS = 8
 MISSING, SUPERFLUOUS = "missing", "superfluous"
@@ -133,10 +133,7 @@ def _tag_summary(items: Items, tags: Tags, suspects: TagSuspects) -> AuditRecord
     return AuditRecord(
         headline=f"Called wrong: {numbers} tags" if ranges else "These embeddings cannot judge these tags",
         details=[
-            *(
-                f"{each.kind}: between {100 * each.least:.1f} and {100 * each.most:.1f} % of the judged tags"
-                for each in ranges
-            ),
+            *(f"{each.kind}: {percents(each.least, each.most)} of the judged tags" for each in ranges),
             f"{items.name}, by {items.level}: {counted(len(tags), 'item')}, {counted(len(tags.names), 'tag')}, of "
             f"which {int(suspects.judged.sum())} can be judged",
         ],

@@ -7,7 +7,7 @@
   // Under the title of the axis; a narrow legend takes more rows, and the plot above it is lower.
   const below = (element) => ({ orientation: "h", x: 0, y: element.clientWidth < 440 ? -0.32 : -0.22, xanchor: "left", yanchor: "top" });
   const cents = (shares) => shares.map((share) => (share === null ? null : 100 * share));
-  const round = (value, digits = 3) => (Number.isFinite(value) ? String(Number(value.toPrecision(digits))).replace("-", "−") : "–");
+  const round = (value, digits = 3) => (Number.isFinite(value) ? String(Number(value.toPrecision(digits))) : "–");
 
   // One outline of a histogram; its bins are named when pointed at.
   function outline(name, edges, shares, line, fill, height = 1) {
@@ -228,7 +228,7 @@
     const body = holder.querySelector("tbody");
     const rows = [...body.rows].map((row) => {
       const texts = [...row.cells].map((cell) => cell.textContent);
-      return { row, name: texts[0].toLowerCase(), texts, numbers: texts.map((text) => Number.parseFloat(text.replace(/\s/g, "").replace("−", "-"))) };
+      return { row, name: texts[0].toLowerCase(), texts, numbers: texts.map((text) => Number.parseFloat(text.replace(/\s/g, ""))) };
     });
     const few = rows.filter(({ row }) => !row.hidden).length;
     let whole = few === rows.length;
