@@ -88,7 +88,7 @@ from trivet.collapse import (
     mode_retention,
     mode_sharing,
 )
-from trivet.collapse.measures import SPLIT
+from trivet.collapse.modes import SPLIT
 from trivet.collapse.significance import compare
 from trivet.datasets import DataConfig, Dataset, load
 from trivet.io.atomic_files import write_atomic

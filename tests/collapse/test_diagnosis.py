@@ -13,9 +13,11 @@ import pytest
 from tests.nightly import sampled
 
 from trivet.collapse import THRESHOLDS, SamplingStrategy, diagnose, diagnosis, mode_index
+from trivet.collapse.distances import occupied_spots
 from trivet.collapse.healthy import open_question
-from trivet.collapse.measures import measure, occupied_spots, strangers
+from trivet.collapse.measures import measure
 from trivet.collapse.significance import FLOOR
+from trivet.collapse.spread import strangers
 from trivet.commands.diagnose.result import diagnosis_contents
 from trivet.commands.printing import print_contents
 from trivet.losses import TripletLoss
@@ -416,7 +418,7 @@ def test_every_threshold_is_used() -> None:
     folder = Path(diagnosis.__file__).parent
     text = "".join(
         (folder / f"{name}.py").read_text(encoding="utf-8")
-        for name in ("diagnosis", "measures", "healthy", "rules", "thresholds")
+        for name in ("diagnosis", "measures", "class_loss", "healthy", "rules", "thresholds")
     )
     for name, threshold in THRESHOLDS.items():
         assert f'["{name}"]' in text, name
@@ -446,7 +448,7 @@ def test_samples_of_large_sets_say_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     points = clusters(within=1.2)
     whole = measure(points, LABELS)
     monkeypatch.setattr("trivet.collapse.measures.QUERIES", 200)
-    monkeypatch.setattr("trivet.collapse.measures.PAIRED", 200)
+    monkeypatch.setattr("trivet.collapse.distances.PAIRED", 200)
     part = measure(points, LABELS)
     assert part.recall == pytest.approx(whole.recall, abs=0.1)
     assert part.strangers == pytest.approx(whole.strangers, abs=0.05)

@@ -4,16 +4,16 @@ All raise a ValueError where shapes or dtypes disagree, a row is not finite, or 
 """
 
 from trivet.collapse.diagnosis import Diagnosis, diagnose
-from trivet.collapse.distances import Extent, extent, root_mean_square_distance
+from trivet.collapse.distances import Extent, extent, occupied_spots, root_mean_square_distance
 from trivet.collapse.forecast import Forecast
-from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index, occupied_spots, strangers
+from trivet.collapse.measures import ClassMeasures, Measures, measure, mode_index
 from trivet.collapse.modes import ClassModes, Modes, class_modes, count_modes, mode_sharing
 from trivet.collapse.monitor import ALARMS, CollapseMonitor, Event
 from trivet.collapse.retention import Retention, mode_retention
 from trivet.collapse.significance import Comparison
 from trivet.collapse.spectrum import effective_rank, singular_values
 from trivet.collapse.sphere import alignment, uniformity
-from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index
+from trivet.collapse.spread import ClassSpread, class_spread, fine_coarse_index, strangers
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS, Threshold
 from trivet.collapse.verdict_type import Verdict

@@ -22,6 +22,8 @@ FEW = 16  # where more than 1/16 of the pairs are so near, all are found by diff
 DOUBLE_PRECISION = 20_000  # rows up to which all arithmetic is float64
 BLOCK = (256, 1024)  # rows and columns compared at once: 1 MiB in float32, which stays in a cache
 SAMPLE = 2**20  # pairs that tell where the median may lie
+PAIRED = 4096  # rows all pairs of which tell how many places are occupied
+SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 WIDTH = 6.0  # standard deviations of its rank in the sample, on either side
 BINS = 1024  # that one pass counts the pairs in
 SPARSE = 16  # where fewer than 1/16 of the pairs are in them, these are taken out first
@@ -272,3 +274,28 @@ def _guess(points: Tensor) -> tuple[float, float]:
     low, high = (float(ordered[SAMPLE // 2 + sign * margin]) for sign in (-1, 1))
     # Equal distances by products differ a little.
     return low * (1 - TOLERANCE / 4) - RESOLUTION / 2, high * (1 + TOLERANCE / 4)
+
+
+def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) -> float:
+    """1 over the chance that two items lie nearer to each other than a share of the mean distance, in [1, N].
+
+    For m equally full spots it is about m, for m classes that are points each, of any sizes, what `effective_classes`
+    is; for a spread-out set N. Over the pairs of 4,096 random rows where there are more.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        within: the share, 2 % by default.
+        seed: of the rows that are drawn.
+    """
+    return occupied_within(as_rows(embeddings).cpu(), (within,), seed)[0]
+
+
+def occupied_within(points: Tensor, widths: Sequence[float], seed: int) -> list[float]:
+    """`occupied_spots` for several shares of the mean distance."""
+    count = len(points)
+    if count > PAIRED:
+        points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
+    distances = pair_distances(points)
+    mean = distances.mean()
+    shares = [float((distances <= width * mean).double().mean()) for width in widths]
+    return [min(float(count), 1 / near) if near else float(count) for near in shares]

@@ -1,12 +1,9 @@
-"""All measures of one embedding, from which the diagnosis draws its verdicts.
-
-One file, because all of them share the points, the sample and the references of one call.
-"""
+"""All measures of one embedding, from which the diagnosis draws its verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +11,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trivet.collapse.distances import about_sides, centred, extent, pair_distances, relative_spread
-from trivet.collapse.hubs import BLOCK, NEIGHBOURS, displaced_items, hubness, nearest_others
-from trivet.collapse.modes import ClassModes, class_modes, mode_sharing
-from trivet.collapse.relation_chance import are_positive, relation_recall_by_chance, sides_of
-from trivet.collapse.retention import FALSE, Retention, inside_structure, lost_inside, mode_retention
+from trivet.collapse.class_loss import ClassLoss, lost_classes
+from trivet.collapse.distances import (
+    SPOT,
+    WIDE_SPOT,
+    about_sides,
+    centred,
+    extent,
+    occupied_within,
+    relative_spread,
+)
+from trivet.collapse.hubs import displaced_items, hubness, nearest_others
+from trivet.collapse.modes import class_modes, mode_sharing, modes_index, reference_modes
+from trivet.collapse.relation_chance import relation_recall_by_chance, sides_of
+from trivet.collapse.retention import Retention, inside_structure, lost_inside, mode_retention
+from trivet.collapse.rounding import rounding_error, rounding_loss
 from trivet.collapse.significance import Comparison, compare, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
-from trivet.collapse.spread import class_members, class_spread, fine_coarse_index, related_spread, stranger_share
+from trivet.collapse.spread import QUERIES, class_members, class_spread, fine_coarse_index, related_spread, strangers
 from trivet.collapse.strategy import SamplingStats, SamplingStrategy, sampling
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes, as_rows
 from trivet.metrics import Retrieval, cluster, nmi, retrieve_levels
-from trivet.metrics.points import Metric, as_points, spans
+from trivet.metrics.points import Metric, as_points
 from trivet.metrics.protocols import Labels, check_length, plain_labels
 from trivet.metrics.relation_levels import num_relation_classes
 from trivet.mining.relations import Classes, Relation
@@ -35,16 +42,10 @@ from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.extras import installed
 
 FEWEST = 100  # items from which single ones can be apart from the others
-QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
 RANKED = 1000  # items that are asked for all of their class, which takes longer
-PAIRED = 4096  # rows all pairs of which tell how many places are occupied
-SPOT, WIDE_SPOT = 0.02, 0.1  # of the mean distance: two items nearer than this are on one spot
 UNIT = 1e-3  # how far from 1 the norm of a unit row may be
 NEAR_CHANCE = 8.0  # standard errors above chance beyond which no permutation of the labels comes
 PRODUCTS = 2 * 10**9  # of coordinates of items and clusters, in one of 25 iterations: seconds
-SPLIT = 0.01  # chance that a mode is seen in any class where there is none
-DIGITS = 1e4  # times the relative rounding error, below which rounding may change who is nearest
-STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +69,6 @@ class ClassMeasures:
     modes: Integers
     recall: Floats
     retention: Floats | None
-
-
-@dataclass(frozen=True)
-class ClassLoss:
-    """A class whose items find each other less often than in the first reference, beyond doubt."""
-
-    number: int  # its place among the sorted labels
-    items: int  # how many were asked
-    # recall, reference_recall: recall@1 of its items in both, in [0, 1].
-    recall: float
-    reference_recall: float
 
 
 @dataclass(frozen=True)
@@ -247,7 +237,7 @@ def measure(
     norms = torch.linalg.vector_norm(raw, dim=1)
     norm = math.sqrt(float(norms.square().mean()))
     lengths = extent(shape)
-    occupied, occupied_widely = _occupied(shape, (SPOT, WIDE_SPOT), seed)
+    occupied, occupied_widely = occupied_within(shape, (SPOT, WIDE_SPOT), seed)
     queries = _sample(len(raw), seed)
     levels: dict[str, Labels] = {level: relation, **inner}
     graded = type(relation).relevance is not Relation.relevance
@@ -291,8 +281,8 @@ def measure(
         mean_distance=lengths.mean,
         median_distance=lengths.median,
         relative_spread=relative_spread(points, shape),
-        precision=_precision(embeddings),
-        rounding_loss=_rounding_loss(embeddings, points, relation, queries, seed, distance),
+        precision=rounding_error(embeddings),
+        rounding_loss=rounding_loss(embeddings, points, relation, queries, seed),
         effective_rank=rank_of(values),
         first_axis=float(1 / ((values / values[0]) ** 2).sum()) if values.any() else 0.0,
         uniformity=uniformity(raw, seed=seed),
@@ -312,7 +302,7 @@ def measure(
         **hubs,
         reference_rounding_loss=None
         if known is None
-        else _rounding_loss(_first(reference), known, relation, queries, seed, distance),
+        else rounding_loss(_first(reference), known, relation, queries, seed),
         fine=fine_measures,
         **by_labels,
     )
@@ -359,7 +349,7 @@ def _of_classes(
         "classes": len(shares),
         "alignment": alignment(raw, classes),
         "effective_classes": 1 / float(shares.square().sum()),
-        "lost": () if before is None else tuple(_lost(retrieved, before)),
+        "lost": () if before is None else tuple(lost_classes(retrieved, before)),
         "class_spread": _median(spread.ratio),
         "modes": modes.mean,
         "nmi": _agreement(points, classes, len(shares), seed),
@@ -420,8 +410,8 @@ def _modes_against(known: Tensor, points: Tensor, classes: Tensor, seed: int) ->
         "reference_class_spread": _median(class_spread(known, classes).ratio),
         "reference_modes": modes.mean,
         "reference_split": float((modes.counts > 1).mean()),
-        "mode_index": _mode_index(points, classes, modes),
-        "reference_mode_index": _mode_index(known, classes, modes),
+        "mode_index": modes_index(points, classes, modes),
+        "reference_mode_index": modes_index(known, classes, modes),
         "reference_mode_sharing": mode_sharing(known, classes, modes),
     }
 
@@ -469,88 +459,6 @@ def _structure(points: Tensor, classes: Tensor, numbers: Integers, seed: int) ->
     return float(np.nan_to_num(values).mean())
 
 
-def _precision(embeddings: Array) -> float:
-    known = torch.finfo(embeddings.dtype) if isinstance(embeddings, Tensor) else np.finfo(embeddings.dtype)
-    return float(known.eps)
-
-
-def _rounding_loss(
-    embeddings: Array, points: Tensor, relation: Relation, rows: Integers | None, seed: int, distance: Metric
-) -> float:
-    """See `Measures`."""
-    kind = torch.float64 if _precision(embeddings) < torch.finfo(torch.float32).eps else torch.float32
-    if relative_spread(points, points) ** 2 > DIGITS * torch.finfo(kind).eps:
-        return 0.0
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
-    entries = torch.argsort(order)[torch.arange(len(points)) if rows is None else torch.from_numpy(rows)]
-    exact = nearest_others(points[order], entries.numpy(), 1)[:, 0]
-    rounded, items = points[order].to(kind), relation.items[order]
-    squares = rounded.square().sum(dim=1)
-    nearest = []
-    for start, stop in spans(len(entries), BLOCK):
-        block = entries[start:stop]
-        squared = squares - 2 * (rounded[block] @ rounded.T)
-        squared[torch.arange(len(block)), block] = torch.inf
-        nearest.append(squared.argmin(dim=1))
-    right = [
-        float(are_positive(relation, items[entries], items[near]).double().mean())
-        for near in (torch.from_numpy(exact), torch.cat(nearest))
-    ]
-    return max(0.0, right[0] - right[1])
-
-
-def occupied_spots(embeddings: Array, *, within: float = SPOT, seed: int = 0) -> float:
-    """1 over the chance that two items lie nearer to each other than a share of the mean distance, in [1, N].
-
-    For m equally full spots it is about m, for m classes that are points each, of any sizes, what `effective_classes`
-    is; for a spread-out set N. Over the pairs of 4,096 random rows where there are more.
-
-    Args:
-        embeddings: `(N, d)` floating point, N >= 2.
-        within: the share, 2 % by default.
-        seed: of the rows that are drawn.
-    """
-    return _occupied(as_rows(embeddings).cpu(), (within,), seed)[0]
-
-
-def _occupied(points: Tensor, widths: Sequence[float], seed: int) -> list[float]:
-    """The same for several shares of the mean distance."""
-    count = len(points)
-    if count > PAIRED:
-        points = points[torch.from_numpy(np.random.default_rng(seed).permutation(count)[:PAIRED])]
-    distances = pair_distances(points)
-    mean = distances.mean()
-    shares = [float((distances <= width * mean).double().mean()) for width in widths]
-    return [min(float(count), 1 / near) if near else float(count) for near in shares]
-
-
-def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
-    """Share of items that lie among items which mostly share one other label.
-
-    Of the ten nearest neighbours (fewer where the median class has fewer than 11 items) at most a tenth have the
-    item's own label and at least six tenths one other label. Where classes overlap, neighbours are mixed, and few items
-    are strangers; where labels were exchanged, many are.
-
-    Args:
-        embeddings: `(N, d)` floating point, N >= 2.
-        labels: `(N,)` of any integer dtype.
-        seed: of the 5,000 items that are asked where there are more.
-    """
-    points = as_rows(embeddings).cpu()
-    classes = as_classes(labels, count=len(points))
-    k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
-    if k < 3:
-        return 0.0
-    # Of equal rows the first are found: in random order, which says nothing of the class.
-    order = np.random.default_rng(seed).permutation(len(points))
-    points, classes = points[order], classes[torch.from_numpy(order)]
-    queries = _sample(len(points), seed)
-    queries = np.arange(len(points)) if queries is None else queries
-    labels_of = classes.numpy()
-    around = labels_of[nearest_others(points, queries, k)]
-    return stranger_share(around, labels_of[queries], same=STRANGE * k, other=FOREIGN * k)
-
-
 def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int = 0) -> float | None:
     """`fine_coarse_index` where the fine classes are the modes that a reference shows inside the classes.
 
@@ -566,7 +474,7 @@ def mode_index(embeddings: Array, reference: Array, labels: Array, *, seed: int 
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     known = _reference(reference, len(points), "euclidean")
-    return _mode_index(points, classes, reference_modes(known, classes, seed=seed))
+    return modes_index(points, classes, reference_modes(known, classes, seed=seed))
 
 
 def _chance_high(
@@ -600,48 +508,10 @@ def _compared(
     )
 
 
-def _lost(now: Retrieval, other: Retrieval) -> Iterator[ClassLoss]:
-    """By Student's t of each class, two more queries that each side wins one of, and the false discovery rate.
-
-    Source:
-        Benjamini, Hochberg, "Controlling the false discovery rate", 1995.
-    """
-    from scipy import stats  # here: it takes half a second to load
-
-    gains, numbers = now.values[:, 0] - other.values[:, 0], now.labels[now.classes]
-    chances = np.ones(len(now.labels))
-    for number in np.unique(numbers).tolist():
-        of = gains[numbers == number]
-        if -float(of.mean()) >= THRESHOLDS["lost"].value:
-            more = np.concatenate([of, [1.0, -1.0]])
-            chances[number] = stats.ttest_1samp(more, 0.0, alternative="less").pvalue
-    for number in np.flatnonzero(stats.false_discovery_control(chances) <= FALSE).tolist():
-        of = numbers == number
-        shares = (float(retrieval.values[of, 0].mean()) for retrieval in (now, other))
-        yield ClassLoss(number, int(of.sum()), *shares)
-
-
-def reference_modes(known: Array, classes: Array, *, seed: int = 0) -> ClassModes:
-    """Modes of classes `(N,)` from 0 on in `known (N, d)`; where there is one a class, any sees more by 1 % chance."""
-    return class_modes(known, classes, seed=seed, significance=SPLIT / (int(classes.max()) + 1))
-
-
 def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> float | None:
     if clusters > len(points) or points.numel() * clusters > PRODUCTS or not installed("faiss", "sklearn"):
         return None
     return nmi(classes, cluster(points, clusters, seed=seed, restarts=1).assignment)
-
-
-def _mode_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | None:
-    """`fine_coarse_index` of the modes of a reference; None where no class has two."""
-    if modes.mean == 1:
-        return None
-    fine = np.zeros(len(classes), dtype=np.int64)
-    for number, modes_of_class in enumerate(modes.modes):
-        fine[classes.numpy() == number] = modes_of_class.assignment + 1
-    counted = torch.from_numpy(np.flatnonzero(fine))  # of a large class some are
-    pairs = classes.numpy() * (int(fine.max()) + 1) + fine
-    return fine_coarse_index(points[counted], classes[counted], pairs[counted])
 
 
 def _retention(points: Tensor, known: Tensor, classes: Tensor, seed: int) -> Retention | None:

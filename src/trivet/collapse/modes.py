@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from trivet.collapse.spread import class_members
+from trivet.collapse.spread import class_members, fine_coarse_index
 from trivet.distances import Array, as_classes, as_rows
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
@@ -22,6 +22,7 @@ AXES = 8  # principal axes that are looked at
 SPLIT_SIZE = 5  # points in each part of a split
 VALLEY, SLACK = 0.6, 0.7  # points at a cut over the m of the sparser part: at most 0.6 + 0.7 / sqrt(m)
 SIGNIFICANCE = 0.045
+SPLIT = 0.01  # chance that a mode is seen in any class where there is none
 COMPARED = 200  # classes whose modes are compared with each other; of more, some at even distances
 
 Reason = Literal["split", "one Gaussian", "no valley", "too few", "constant"]
@@ -321,3 +322,20 @@ def _valleys(scores: Floats, cut: Floats) -> tuple[Floats, Floats]:
         valleys.append((int(middle), min(int(around[:first].max()), int(around[first:].max()))))
     middles, sides = np.array(valleys, np.float64).T
     return middles / sides, VALLEY + SLACK / np.sqrt(sides)
+
+
+def reference_modes(known: Array, classes: Array, *, seed: int = 0) -> ClassModes:
+    """Modes of classes `(N,)` from 0 on in `known (N, d)`; where there is one a class, any sees more by 1 % chance."""
+    return class_modes(known, classes, seed=seed, significance=SPLIT / (int(classes.max()) + 1))
+
+
+def modes_index(points: Tensor, classes: Tensor, modes: ClassModes) -> float | None:
+    """`fine_coarse_index` of the modes of a reference; None where no class has two."""
+    if modes.mean == 1:
+        return None
+    fine = np.zeros(len(classes), dtype=np.int64)
+    for number, modes_of_class in enumerate(modes.modes):
+        fine[classes.numpy() == number] = modes_of_class.assignment + 1
+    counted = torch.from_numpy(np.flatnonzero(fine))  # of a large class some are
+    pairs = classes.numpy() * (int(fine.max()) + 1) + fine
+    return fine_coarse_index(points[counted], classes[counted], pairs[counted])

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.batch_measures import pair_codes
-from trivet.collapse.distances import about_sides, centred, relative_spread
-from trivet.collapse.measures import WIDE_SPOT, occupied_spots
+from trivet.collapse.distances import WIDE_SPOT, about_sides, centred, occupied_spots, relative_spread
 from trivet.collapse.relation_chance import recall_by_permutations, sides_of
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
 from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance

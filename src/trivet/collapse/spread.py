@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from trivet.collapse.distances import centred
+from trivet.collapse.hubs import NEIGHBOURS, nearest_others
 from trivet.distances import Array, as_classes, as_rows, unit_rows
 from trivet.metrics.points import spans
 from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Floats, Integers
 
+QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
+STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 BLOCK = 256  # items that are compared with all at a time
 
 
@@ -173,3 +176,29 @@ def stranger_share(around: Integers, labels: Integers, *, same: float, other: fl
 def _centroids(points: Tensor, classes: Tensor) -> Tensor:
     sums = points.new_zeros(int(classes.max()) + 1, points.shape[1]).index_add_(0, classes, points)
     return sums / torch.bincount(classes)[:, None]
+
+
+def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
+    """Share of items that lie among items which mostly share one other label.
+
+    Of the ten nearest neighbours (fewer where the median class has fewer than 11 items) at most a tenth have the
+    item's own label and at least six tenths one other label. Where classes overlap, neighbours are mixed, and few items
+    are strangers; where labels were exchanged, many are.
+
+    Args:
+        embeddings: `(N, d)` floating point, N >= 2.
+        labels: `(N,)` of any integer dtype.
+        seed: of the 5,000 items that are asked where there are more.
+    """
+    points = as_rows(embeddings).cpu()
+    classes = as_classes(labels, count=len(points))
+    k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
+    if k < 3:
+        return 0.0
+    # Of equal rows the first are found: in random order, which says nothing of the class.
+    order = np.random.default_rng(seed).permutation(len(points))
+    points, classes = points[order], classes[torch.from_numpy(order)]
+    queries = np.sort(np.random.default_rng(seed).permutation(len(points))[:QUERIES])
+    labels_of = classes.numpy()
+    around = labels_of[nearest_others(points, queries, k)]
+    return stranger_share(around, labels_of[queries], same=STRANGE * k, other=FOREIGN * k)

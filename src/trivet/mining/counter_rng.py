@@ -46,8 +46,7 @@ def new_key(generator: torch.Generator | None) -> Tensor:
     """A key `(2,)` whose seed is drawn from `generator`, or from torch's own; ValueError of anything else."""
     if not isinstance(generator, torch.Generator | None):
         raise ValueError(
-            f"generator must be a torch.Generator: got {type(generator).__name__}; "
-            "pass torch.Generator().manual_seed(0), or leave it out."
+            f"generator must be a torch.Generator: got {type(generator).__name__}; pass one, or leave it out."
         )
     return torch.stack([torch.randint(2**62, (), generator=generator), torch.zeros((), dtype=torch.int64)])
 

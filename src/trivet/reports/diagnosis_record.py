@@ -55,7 +55,7 @@ class GradingComparison(ReferenceComparison):
 
 
 class LostClass(Record):
-    """A class that lost, see `trivet.collapse.measures.ClassLoss`."""
+    """A class that lost, see `trivet.collapse.class_loss.ClassLoss`."""
 
     number: int
     items: int

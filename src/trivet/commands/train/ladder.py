@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from trivet.collapse.measures import reference_modes
+from trivet.collapse.modes import reference_modes
 from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, settings_of
 from trivet.commands.train.run import train
