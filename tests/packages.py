@@ -3,14 +3,19 @@
     python tests/packages.py                          # 3.11 to 3.14, as far as uv finds them
     python tests/packages.py --wheels                 # nothing is installed: which systems have wheels of all that is
     python tests/packages.py --pythons 3.13 --tests   # and the whole suite, from the sdist
+    python tests/packages.py --pythons FOLDER/python.exe --resolutions highest   # Windows' embeddable Python, in Wine
 
 Needs uv (on PyPI) and, for the types, pyright, which needs node. Each environment gets the wheel alone and runs the
 example of the README; then the wheel with its extras, and `trivet demo`, `init`, `train`, `export` as a user would run
 them; then mypy and pyright read a program of a user. Lowest: of every dependency that pyproject.toml names, the lowest
-version with a wheel for this Python that the others allow. Every result is written as soon as it is known.
+version with a wheel for this Python that the others allow.
+
+Windows' Python gets its packages beside it. numpy and torch need more of the C runtime than Wine has: let ucrtbase.dll
+and msvcp140.dll of Windows lie beside it, too, and WINEDLLOVERRIDES name them. Types are not checked there.
 
 --wheels asks the index whether each system and each Python has a wheel of everything that Trivet with its extras
-requires, at its lowest and its newest, and writes `studies/results/packages.md`.
+requires, at its lowest and its newest. Every result goes to `studies/results/packages.md`, through `packages.json`, as
+soon as it is known: a run replaces the columns of what it tries.
 """
 
 from __future__ import annotations
@@ -26,11 +31,15 @@ import tarfile
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "build" / "packages.json"
+RESULTS = ROOT / "studies" / "results" / "packages.json"
+LOGS = ROOT / "build"
 EXTRAS = ("train", "use", "export", "sweep")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 SYSTEMS = {
@@ -40,7 +49,6 @@ SYSTEMS = {
     "Windows, x86-64": "x86_64-pc-windows-msvc",
 }
 MAC = {"MACOSX_DEPLOYMENT_TARGET": "14.0"}
-WHEELS = ROOT / "studies" / "results" / "packages.md"
 SHOWN = ("torch", "numpy", "scipy", "torchvision", "lightning", "timm", "scikit-learn", "pyarrow", "pydantic", "onnx")
 
 PHOTOS = """
@@ -108,6 +116,9 @@ triplets = trivet.mine(torch.randn(16, 4), torch.arange(16) % 4, positives="easy
 anchor: Tensor = triplets.anchor
 """
 
+ABOUT = "import platform; print(platform.platform(terse=True), 'Python', platform.python_version())"
+ABOUTS = ("date", "versions")  # of an environment, beside its steps
+
 COMMANDS = (
     "trivet --version",
     "trivet demo --force",
@@ -162,12 +173,22 @@ def named_dependencies(extras: tuple[str, ...]) -> tuple[str, ...]:
 
 def environment(folder: Path, python: str, resolution: str, wheel: Path, extras: tuple[str, ...]) -> Path:
     """The folder of programs of a new environment with the wheel and its extras."""
-    run("uv", "venv", "--quiet", "--python", python, folder, folder=folder.parent)
     wanted = f"trivet[{','.join(extras)}] @ {wheel.as_uri()}" if extras else f"trivet @ {wheel.as_uri()}"
     direct = named_dependencies(extras) if resolution == "lowest-direct" else ()  # else the wheel alone were direct
+    options = ("--resolution", resolution, "--only-binary", ":all:")
+    install = ("uv", "pip", "install", "--quiet", *options, wanted, *direct)
+    if python.endswith(".exe"):
+        beside = Path(python).parent / "site-packages"
+        shutil.rmtree(beside, ignore_errors=True)
+        version = run("wine", python, "--version", folder=folder.parent).split()[1].rpartition(".")[0]
+        where = ("--python-platform", SYSTEMS["Windows, x86-64"], "--python-version", version)
+        run(*install, *where, "--target", beside, folder=folder.parent)
+        (paths,) = beside.parent.glob("python3*._pth")  # all of its sys.path
+        paths.write_text(f"{paths.stem}.zip\n.\n{beside.name}\n")
+        return beside
+    run("uv", "venv", "--quiet", "--python", python, folder, folder=folder.parent)
     interpreter = ("--python", folder / "bin" / "python")
-    options = (*interpreter, "--resolution", resolution, "--only-binary", ":all:")
-    run("uv", "pip", "install", "--quiet", *options, wanted, *direct, folder=folder.parent)
+    run(*install, *interpreter, folder=folder.parent)
     run("uv", "pip", "check", *interpreter, folder=folder.parent)
     return folder / "bin"
 
@@ -185,50 +206,58 @@ def resolved(system: str, python: str, resolution: str) -> str:
     return f"{len(lines)} wheels, torch {torch}"
 
 
-def wheels() -> str:
-    """A table of systems and Pythons."""
-    rows = [f"| system | {' | '.join(PYTHONS)} |", f"|---|{'---|' * len(PYTHONS)}"]
+def wheels() -> list[list[str]]:
+    """The rows of a table of systems and Pythons."""
+    rows = []
     for resolution in ("lowest-direct", "highest"):
         for name, system in SYSTEMS.items():
             entries = [resolved(system, python, resolution) for python in PYTHONS]
-            rows.append(f"| {name}, {resolution.partition('-')[0]} | {' | '.join(entries)} |")
-            print(rows[-1], flush=True)
-    about = f"Written by `tests/packages.py --wheels` on {datetime.now(UTC).date().isoformat()}; nothing was installed."
-    text = "\n".join(rows)
-    return f"# Wheels of all that Trivet with its extras {', '.join(EXTRAS)} requires\n\n{about}\n\n{text}\n"
+            rows.append([f"{name}, {resolution.partition('-')[0]}", *entries])
+            print(*rows[-1], sep=" | ", flush=True)
+    return rows
 
 
-def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, tests: bool) -> dict[str, str]:
-    """What became of each step: "passed", or what went wrong."""
+def tried(
+    python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, tests: bool
+) -> Iterator[dict[str, str]]:
+    """What became of each step, "passed" or what went wrong, and with what it was tried; again after each step."""
     work = folder / "work"
     work.mkdir()
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     for name, text in {"example.py": example, "photos.py": PHOTOS, "typed.py": TYPED}.items():
         (work / name).write_text(text)
-    found: dict[str, str] = {}
+    windows = python.endswith(".exe")
+    begins = {"python": ("wine", python), "trivet": ("wine", python, "-m", "trivet")} if windows else {}
+    found: dict[str, str] = {"date": datetime.now(UTC).date().isoformat()}
 
-    def step(name: str, *command: str | Path, bin: Path) -> None:
+    def step(name: str, *command: str | Path, bin: Path) -> dict[str, str]:
         begun = time.monotonic()
+        program, *rest = command
         try:
-            run(*command, folder=work, bin=bin)
+            run(*begins.get(str(program), (program,)), *rest, folder=work, bin=bin)
             found[name] = "passed"
         except StepError as failure:
             found[name] = str(failure)
         print(f"{python} {resolution} {name}: {found[name]}, {time.monotonic() - begun:.0f} s", flush=True)
+        return found
 
     alone = environment(folder / "alone", python, resolution, wheel, ())
-    step("wheel alone: README", "python", "example.py", bin=alone)
+    yield step("wheel alone: README", "python", "example.py", bin=alone)
     whole = environment(folder / "whole", python, resolution, wheel, EXTRAS)
-    listed = json.loads(run("uv", "pip", "list", "--format", "json", "--python", whole / "python", folder=folder))
-    versions = {one["name"]: one["version"] for one in listed}
-    found["versions"] = ", ".join(f"{name} {versions[name]}" for name in SHOWN if name in versions)
-    step("typed program", "python", "typed.py", bin=whole)
-    types = ("--python-executable", whole / "python")
-    step("mypy --strict", "uv", "tool", "run", "--quiet", "mypy", "--strict", *types, "typed.py", bin=whole)
-    step("pyright", "uv", "tool", "run", "--quiet", "pyright", "--pythonpath", whole / "python", "typed.py", bin=whole)
-    run("python", "photos.py", folder=work, bin=whole)
+    listed = ("--path", whole) if windows else ("--python", whole / "python")
+    packages = json.loads(run("uv", "pip", "list", "--format", "json", *listed, folder=folder))
+    versions = {one["name"]: one["version"] for one in packages}
+    about = run(*begins.get("python", ("python",)), "-c", ABOUT, folder=work, bin=whole).strip()
+    found["versions"] = ", ".join([about, *(f"{name} {versions[name]}" for name in SHOWN if name in versions)])
+    yield step("typed program", "python", "typed.py", bin=whole)
+    if not windows:
+        types = ("--python-executable", whole / "python")
+        yield step("mypy --strict", "uv", "tool", "run", "--quiet", "mypy", "--strict", *types, "typed.py", bin=whole)
+        types = ("--pythonpath", whole / "python")
+        yield step("pyright", "uv", "tool", "run", "--quiet", "pyright", *types, "typed.py", bin=whole)
+    run(*begins.get("python", ("python",)), "photos.py", folder=work, bin=whole)
     for command in COMMANDS:
-        step(" ".join(command.split()[:3]), *command.split(), bin=whole)
+        yield step(" ".join(command.split()[:3]), *command.split(), bin=whole)
     if tests:
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")
@@ -242,20 +271,44 @@ def tried(python: str, resolution: str, wheel: Path, sdist: Path, folder: Path, 
             last = run("python", "-m", "pytest", *chosen, folder=source, bin=whole).strip().splitlines()[-1]
             found["tests"] = f"passed: {last}"
         except StepError as failure:
-            RESULTS.with_name(f"tests-{Path(python).name}.log").write_text("\n".join(failure.lines) + "\n")
+            LOGS.mkdir(exist_ok=True)
+            (LOGS / f"tests-{Path(python).name}.log").write_text("\n".join(failure.lines) + "\n")
             failed = [line.partition(" - ")[0] for line in failure.lines if line.startswith(("FAILED ", "ERROR "))]
             found["tests"] = " / ".join([*failed, failure.lines[-1]])
         print(f"{python} {resolution} tests: {found['tests']}, {time.monotonic() - begun:.0f} s", flush=True)
-    return found
+        yield found
 
 
-def table(results: dict[str, dict[str, str]]) -> list[str]:
-    """One row for each step, one column for each environment."""
-    steps = list(dict.fromkeys(step for one in results.values() for step in one if step != "versions"))
-    lines = [f"| step | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
-    lines += [f"| {step} | {' | '.join(one.get(step, '') for one in results.values())} |" for step in steps]
-    lines += ["", *(f"- {name}: {one['versions']}." for name, one in results.items())]
-    return lines
+def table(first: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    lines = [[first, *columns]]
+    lines += [["---"] * len(lines[0]), *map(list, rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def write(**new: dict[str, Any]) -> None:
+    """Put new results beside those of earlier runs, and all on a page."""
+    results: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text())
+    for part, entries in new.items():
+        results[part] |= entries
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    environments, wheels = results["environments"], results["wheels"]
+    steps = list(dict.fromkeys(step for one in environments.values() for step in one if step not in ABOUTS))
+    lines = [
+        "# The packages in clean environments, and which systems have wheels",
+        "",
+        "Written by `tests/packages.py`. A step without an entry was not tried.",
+        "",
+        *table("step", environments, ([step, *(one.get(step, "") for one in environments.values())] for step in steps)),
+        "",
+        *(f"- {name}: on {one['date']}, {one.get('versions', 'nothing')}." for name, one in environments.items()),
+        "",
+        f"## Wheels of all that Trivet with its extras {', '.join(EXTRAS)} requires",
+        "",
+        f"Asked on {wheels['date']}; nothing was installed.",
+        "",
+        *table("system", PYTHONS, wheels["rows"]),
+    ]
+    RESULTS.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -264,38 +317,32 @@ def main() -> None:
     parser.add_argument("--wheels", action="store_true", help="ask the index alone")
     parser.add_argument("--resolutions", nargs="+", default=["lowest-direct", "highest"])
     parser.add_argument("--tests", action="store_true", help="run the suite of the sdist against the wheel, too")
-    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     if shutil.which("uv") is None:
         parser.error("uv must be on the path: pip install uv")
     if options.wheels:
-        WHEELS.write_text(wheels())
+        write(wheels={"date": datetime.now(UTC).date().isoformat(), "rows": wheels()})
         return
-    results: dict[str, dict[str, str]] = {}
+    passed = True
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         wheel, sdist = build(folder)
-        for python in options.pythons:
-            for resolution in options.resolutions:
-                place = folder / f"{len(results)}"
-                place.mkdir()
-                name = f"{Path(python).parents[1].name if '/' in python else python}, {resolution.partition('-')[0]}"
-                try:
-                    results[name] = tried(python, resolution, wheel, sdist, place, options.tests)
-                except StepError as failure:
-                    results[name] = {"installed": str(failure), "versions": "none"}
-                    print(f"{name}: {failure}", flush=True)
-                shutil.rmtree(place)
-                date = datetime.now(UTC).date().isoformat()
-                options.output.parent.mkdir(exist_ok=True)
-                options.output.write_text(json.dumps({"date": date, "results": results}, indent=1) + "\n")
-                head = ["# The packages in clean environments", "", f"Written by `tests/packages.py` on {date}.", ""]
-                options.output.with_suffix(".md").write_text("\n".join([*head, *table(results)]) + "\n")
-    sys.exit(
-        not all(
-            value.startswith("passed") for one in results.values() for step, value in one.items() if step != "versions"
-        )
-    )
+        for number, (python, resolution) in enumerate(product(options.pythons, options.resolutions)):
+            place = folder / f"{number}"
+            place.mkdir()
+            system = f"{Path(python).parent.name} in Wine" if python.endswith(".exe") else python
+            name = f"{system}, {resolution.partition('-')[0]}"
+            one: dict[str, str] = {}
+            try:
+                for one in tried(python, resolution, wheel, sdist, place, options.tests):
+                    write(environments={name: one})
+            except StepError as failure:
+                one |= {"date": datetime.now(UTC).date().isoformat(), "installed": str(failure)}
+                write(environments={name: one})
+                print(f"{name}: {failure}", flush=True)
+            passed &= all(value.startswith("passed") for step, value in one.items() if step not in ABOUTS)
+            shutil.rmtree(place)
+    sys.exit(not passed)
 
 
 if __name__ == "__main__":
