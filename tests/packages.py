@@ -116,7 +116,13 @@ triplets = trivet.mine(torch.randn(16, 4), torch.arange(16) % 4, positives="easy
 anchor: Tensor = triplets.anchor
 """
 
-ABOUT = "import platform; print(platform.platform(terse=True), 'Python', platform.python_version())"
+ABOUT = """
+import platform, sys
+from importlib.metadata import distributions
+versions = {one.name: one.version for one in distributions()}
+named = (f"{name} {versions[name]}" for name in sys.argv[1:] if name in versions)
+print(platform.platform(terse=True), f"Python {platform.python_version()}", *named, sep=", ")
+"""
 ABOUTS = ("date", "versions")  # of an environment, beside its steps
 
 COMMANDS = (
@@ -244,11 +250,7 @@ def tried(
     alone = environment(folder / "alone", python, resolution, wheel, ())
     yield step("wheel alone: README", "python", "example.py", bin=alone)
     whole = environment(folder / "whole", python, resolution, wheel, EXTRAS)
-    listed = ("--path", whole) if windows else ("--python", whole / "python")
-    packages = json.loads(run("uv", "pip", "list", "--format", "json", *listed, folder=folder))
-    versions = {one["name"]: one["version"] for one in packages}
-    about = run(*begins.get("python", ("python",)), "-c", ABOUT, folder=work, bin=whole).strip()
-    found["versions"] = ", ".join([about, *(f"{name} {versions[name]}" for name in SHOWN if name in versions)])
+    found["versions"] = run(*begins.get("python", ("python",)), "-c", ABOUT, *SHOWN, folder=work, bin=whole).strip()
     yield step("typed program", "python", "typed.py", bin=whole)
     if not windows:
         types = ("--python-executable", whole / "python")
@@ -262,7 +264,6 @@ def tried(
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")
         (source,) = folder.glob("trivet-*")
-        shutil.rmtree(source / "src")  # what is tested is the wheel
         interpreter = ("--python", whole / "python")
         run("uv", "pip", "install", "--quiet", *interpreter, *named_dependencies(("dev",)), folder=folder)
         chosen = ("-q", "--numprocesses", "2", "--dist", "worksteal", "--timeout", "900", "-rfE", "tests")

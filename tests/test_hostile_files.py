@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -261,10 +262,14 @@ def test_tokenizers_that_panic_end_in_a_sentence(change: str, sentence: str, tmp
     assert bool(said) == bool(sentence)
 
 
+# Up to Python 3.12 the path itself raises.
+LOOP = "must lead to a file or a folder, not to itself" if sys.version_info < (3, 13) else "loop.npz does not exist"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["evaluate", "loop.npz"], "must lead to a file or a folder, not to itself"),
+        (["evaluate", "loop.npz"], LOOP),
         (["evaluate", "e\udcff.npz"], r"names must be in UTF-8: got 'e\udcff.npz'; rename it."),
         (["train", "s.toml", "-o", "new", "--set", 'loss.positives={name={name="all"}}'], "loss.positives"),
         (["train", "s.toml", "-o", "new", "--set", "data={}"], "the setting 'data.name' is missing; add it."),

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_a_study_of_another_sweep_replaces_no_trial(
         assert run_command("sweep", tmp_path / f"{name}.toml", "-o", tmp_path / name)[0] == 0
         values["training"]["learning_rate"] = 0.5
     before, study = snapshot(tmp_path / "own"), tmp_path / "sent" / "study.db"
-    with sqlite3.connect(study) as database:  # as if it had begun in the folder of the other
+    with closing(sqlite3.connect(study)) as database, database:  # as if it had begun in the folder of the other
         told = "UPDATE study_user_attributes SET value_json = replace(value_json, ?, ?)"
         assert database.execute(told, (f"{tmp_path}/sent", f"{tmp_path}/own")).rowcount
         database.execute("DELETE FROM trials")

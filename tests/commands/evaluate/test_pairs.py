@@ -94,8 +94,8 @@ def test_vectors_of_both_sides_are_measured_in_both_directions(run_command: Call
 def test_what_belongs_to_nothing_is_no_query(run_command: Call, table: Path) -> None:
     rows = [row.rsplit(",", 1)[0] for row in table.read_text().splitlines()[1:-1]]
     table.write_text("\n".join(["image,caption,score", *(f"{row},1" for row in rows), "i0,c99,0", "i1,c98,0"]))
-    captions = np.load(table.parent / "captions.npz")
-    ids = [*captions["id"].tolist(), "c98", "c99"]
+    with np.load(table.parent / "captions.npz") as captions:
+        ids = [*captions["id"].tolist(), "c98", "c99"]
     np.savez(table.parent / "captions.npz", embeddings=np.concatenate([RIGHT, -RIGHT[:2]]), id=ids)
     found = asked(run_command, table, *sides(table, "images", "captions"), "--distance", "euclidean")
     back = found["evaluation"]["right to left"]

@@ -336,7 +336,9 @@ def test_a_folder_that_was_renamed_goes_on_with_its_study(tmp_path: Path) -> Non
     # A study of another program in the file is not one of a sweep.
     optuna = pytest.importorskip("optuna")
     (tmp_path / "new").mkdir()
-    optuna.create_study(storage=f"sqlite:///{tmp_path / 'new' / 'study.db'}", study_name="theirs")
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'new' / 'study.db'}")
+    optuna.create_study(storage=storage, study_name="theirs")
+    storage.engine.dispose()
     assert begin(sweep, tmp_path / "new", Data(sweep))[1].name == "new"
 
 
