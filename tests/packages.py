@@ -149,8 +149,8 @@ def run(*command: str | Path, folder: Path, bin: Path | None = None) -> str:
     path = f"{bin}{os.pathsep}{os.environ['PATH']}" if bin else os.environ["PATH"]
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "UV_LINK_MODE": "hardlink"} | MAC
     environment.pop("PYTHONPATH", None)
-    made = subprocess.run(
-        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    made = subprocess.run(  # what runs in Wine writes Windows-1252
+        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, errors="replace", check=False
     )
     if made.returncode:
         raise StepError(command, (made.stdout + made.stderr).strip().splitlines())
@@ -266,6 +266,7 @@ def tried(
         (source,) = folder.glob("trivet-*")
         interpreter = ("--python", whole / "python")
         run("uv", "pip", "install", "--quiet", *interpreter, *named_dependencies(("dev",)), folder=folder)
+        run("uv", "pip", "install", "--quiet", *interpreter, "--no-deps", "--editable", source, folder=folder)
         chosen = ("-q", "--numprocesses", "2", "--dist", "worksteal", "--timeout", "900", "-rfE", "tests")
         begun = time.monotonic()
         try:
@@ -317,7 +318,7 @@ def main() -> None:
     parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="versions or interpreters")
     parser.add_argument("--wheels", action="store_true", help="ask the index alone")
     parser.add_argument("--resolutions", nargs="+", default=["lowest-direct", "highest"])
-    parser.add_argument("--tests", action="store_true", help="run the suite of the sdist against the wheel, too")
+    parser.add_argument("--tests", action="store_true", help="run the suite of the sdist on its source, too")
     options = parser.parse_args()
     if shutil.which("uv") is None:
         parser.error("uv must be on the path: pip install uv")
