@@ -37,7 +37,7 @@ def test_the_interval_of_a_difference_is_the_wider_of_two(classes: int) -> None:
     halves = [half(over_items, 90 - classes, 90)]
     if classes >= 5:
         over_classes = sum((sum(part) - len(part) * mean) ** 2 for part in groups) * classes / (classes - 1) / 90**2
-        halves.append(half(1.3 * over_classes, 2 * (classes - 1) / 3, 90))
+        halves.append(half(1.3 * over_classes, classes - 1, 90))
     assert (found.low, found.high) == pytest.approx((mean - max(halves), mean + max(halves)))
     assert (found.difference, found.reference, found.level) == (pytest.approx(mean), "before", "kind")
     assert found.queries == 90
@@ -55,7 +55,7 @@ def test_where_each_class_has_one_query_the_interval_is_over_other_classes(class
         return
     gains, mean = (a - b).tolist(), fmean(a - b)
     over_classes = sum((gain - mean) ** 2 for gain in gains) * classes / (classes - 1) / classes**2
-    width = half(1.3 * over_classes + 2 / (classes + 2) ** 2, 2 * (classes - 1) / 3, classes)
+    width = half(1.3 * over_classes + 2 / (classes + 2) ** 2, classes - 1, classes)
     assert (found.low, found.high) == pytest.approx((max(-1, mean - width), min(1, mean + width)))
 
 

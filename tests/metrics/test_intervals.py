@@ -54,7 +54,7 @@ def test_variance_of_a_mean_is_that_of_a_bootstrap(over: Over, average: Average)
     variance = variance_of_mean(values[:, None], classes, over=over, average=average)
     correction = 12 / 11 if over == "classes" else 1
     assert variance.values[0] == pytest.approx(np.var(means) * correction, rel=0.08)
-    assert variance.degrees == pytest.approx(len(values) - 12 if over == "queries" else 22 / 3)
+    assert variance.degrees == pytest.approx(len(values) - 12 if over == "queries" else 11)
 
 
 def test_too_little_has_no_variance() -> None:

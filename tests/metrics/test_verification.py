@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from trivet.metrics import verification
-from trivet.metrics import verification_pairs as pairs_module
 from trivet.metrics.intervals import Average, Over
 from trivet.metrics.roc import Roc
 from trivet.metrics.verification import verify, verify_pairs
@@ -339,7 +338,7 @@ def test_intervals_are_as_wide_as_those_of_a_true_bootstrap(over: Over) -> None:
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
-def test_the_value_of_an_item_is_the_measure_and_its_derivative(average: Average) -> None:
+def test_the_influence_of_an_item_is_the_derivative_of_the_measure(average: Average) -> None:
     """Weights of items put into the definition in plain Python, where a pair weighs w_i + w_j - 1."""
     generator = np.random.default_rng(3)
     labels = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4])
@@ -372,16 +371,15 @@ def test_the_value_of_an_item_is_the_measure_and_its_derivative(average: Average
         return found / total
 
     ones, step = [1.0] * 12, 1e-6
-    whole, sizes = area(ones, ones[:5]), np.bincount(labels)
+    whole = area(ones, ones[:5])
     items, classes = np.empty(12), pairs.influences("classes", average)["roc-auc"]
     items[pairs.order] = pairs.influences("queries", average)["roc-auc"]
-    for item, c in enumerate(labels):
+    for item in range(12):
         slope = (area([1 + step * (k == item) for k in range(12)], ones[:5]) - whole) / step
-        count = 12 if average == "micro" else 5 * sizes[c]
-        assert items[item] - whole / count == pytest.approx(slope, abs=2e-5)
+        assert items[item] == pytest.approx(slope, abs=2e-5)
     for c in range(5):
         slope = (area(ones, [1 + step * (k == c) for k in range(5)]) - whole) / step
-        assert classes[c] - whole / 5 == pytest.approx(slope, abs=2e-5)
+        assert classes[c] == pytest.approx(slope, abs=2e-5)
 
 
 def test_each_class_has_its_pairs_against_those_it_is_in() -> None:
@@ -421,40 +419,80 @@ def test_each_class_has_its_pairs_against_those_it_is_in() -> None:
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @pytest.mark.parametrize("over", ["queries", "classes"])
-def test_influences_add_up_to_the_measure(average: Average, over: Over) -> None:
+def test_influences_add_up_to_nothing(average: Average, over: Over) -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(9), [1, 2, 2, 3, 3, 4, 4, 5, 6])
     found = verify(generator.normal(size=(30, 3)) + labels[:, None] / 5, labels, fars=(0.1,))
     assert found.pairs is not None
-    means, influences = found.mean(average), found.pairs.influences(over, average)
-    for name in ("roc-auc", "verification-accuracy"):
-        assert influences[name].sum() == pytest.approx(means[name], abs=1e-12)
+    influences = found.pairs.influences(over, average)
+    assert set(influences) == {"roc-auc", "verification-accuracy", "tar@far=0.1"}
+    for values in influences.values():
+        assert values.sum() == pytest.approx(0, abs=1e-12)
+        assert np.abs(values).max() > 1e-3
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_influences_on_a_rate_are_those_of_the_definition(average: Average) -> None:
+    generator = np.random.default_rng(0)
+    labels = [0] * 3 + [1] * 5 + [2] * 4 + [3]
+    points = (generator.normal(size=(13, 2)) + np.array(labels)[:, None] / 2).tolist()
+    found = verify(np.array(points), np.array(labels), fars=(0.3,))
+    pairs = [(i, j, math.dist(points[i], points[j])) for i in range(13) for j in range(i)]
+    positive = [pair for pair in pairs if labels[pair[0]] == labels[pair[1]]]
+    negative = sorted((d, i, j) for i, j, d in pairs if labels[i] != labels[j])
+    number = 0.3 * len(negative)
+    assert number % 1 > 0.05  # so many negative pairs are accepted, and a share of one more
+
+    def rate_at(count: float, weights: list[float]) -> float:
+        """Weighted share of the positive pairs that are nearer than the first negative one not accepted whole."""
+        return sum(weight for weight, pair in zip(weights, positive, strict=True) if pair[2] < negative[int(count)][0])
+
+    sizes = [sum(labels[i] == c for i, *_ in positive) for c in range(4)]
+    weights = [1 / len(positive) if average == "micro" else 1 / (3 * sizes[labels[i]]) for i, *_ in positive]
+    reach = 2 * math.sqrt(number)
+    slope = (rate_at(number + reach, weights) - rate_at(number - reach, weights)) / (2 * reach)
+    shares = [float(d < negative[int(number)][0]) for *_, d in positive]
+    by_class = [
+        sum(s for s, (i, *_) in zip(shares, positive, strict=True) if labels[i] == c) / max(1, sizes[c])
+        for c in range(4)
+    ]
+    rate = sum(w * s for w, s in zip(weights, shares, strict=True))
+    assert rate == pytest.approx(found.mean(average)["tar@far=0.3"], abs=1e-12)
+    items, classes = [0.0] * 13, [0.0] * 4
+    for weight, share, (i, j, _) in zip(weights, shares, positive, strict=True):
+        gain = weight * (share - (rate if average == "micro" else by_class[labels[i]]))
+        items[i] += gain
+        items[j] += gain
+        classes[labels[i]] += gain
+    if average == "macro":
+        classes = [classes[c] + (by_class[c] - rate) / 3 if sizes[c] else 0.0 for c in range(4)]
+    for rank, (_, i, j) in enumerate(negative):
+        gain = -slope * ((rank < int(number)) + (number % 1) * (rank == int(number)) - 0.3)
+        for item in (i, j):
+            items[item] += gain
+            classes[labels[item]] += gain
+    assert found.pairs is not None
+    assert found.pairs.influences("queries", average)["tar@far=0.3"] == pytest.approx(np.array(items), abs=1e-9)
+    assert found.pairs.influences("classes", average)["tar@far=0.3"] == pytest.approx(np.array(classes), abs=1e-9)
 
 
 @pytest.mark.parametrize("over", ["queries", "classes"])
-def test_losses_of_a_rate_are_those_of_removing_an_item_or_a_class(over: Over) -> None:
-    generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(5), 3)
-    points = generator.normal(size=(15, 3)) + labels[:, None] / 3
-    found = verify(points, labels, fars=(0.3,))
-    assert found.pairs is not None
-    losses = found.pairs.losses(over, "micro")[:, 0]
-    for number in range(len(losses)):
-        rest = (np.arange(15) if over == "queries" else labels) != number
-        without = verify(points[rest], labels[rest], fars=(0.3,)).tar_at_far[0.3]
-        assert losses[number] == pytest.approx(found.tar_at_far[0.3] - without, abs=1e-9)
-
-
-def test_few_distances_give_nearly_the_interval_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verify(*gaussian_classes(np.random.default_rng(0), 30, 6), fars=(0.1, 0.01))
-    few = found.intervals()
-    monkeypatch.setattr(pairs_module, "STEPS", 10**6)
-    every = found.intervals()
-    for name in ("tar@far=0.1", "tar@far=0.01"):
-        for over in ("queries", "classes"):
-            width = every[name][over].high - every[name][over].low
-            assert few[name][over].low == pytest.approx(every[name][over].low, abs=0.1 * width)
-            assert few[name][over].high == pytest.approx(every[name][over].high, abs=0.1 * width)
+def test_standard_errors_of_rates_are_the_scatter_over_draws(over: Over) -> None:
+    generator, rates, variances = np.random.default_rng(0), [], []
+    centres = 1.2 * generator.normal(size=(20, 6))
+    labels = np.repeat(np.arange(20), 10)
+    for _ in range(80):
+        if over == "classes":
+            centres = 1.2 * generator.normal(size=(20, 6))
+        found = verify(centres[labels] + generator.normal(size=(200, 6)), labels, fars=(0.1, 0.01))
+        assert found.pairs is not None
+        names = ("tar@far=0.1", "tar@far=0.01")
+        rates.append([found.measures()[name] for name in names])
+        variances.append([found.pairs.variances(over, "micro")[name].values[0] for name in names])
+    ratio = np.sqrt(np.mean(variances, axis=0)) / np.std(np.array(rates, float), axis=0, ddof=1)
+    # Two items that are close vary once and count in both: up to 1.4. A deviation of 80 is known to 1 / root(160).
+    assert (ratio > 0.84).all()
+    assert (ratio < 1.4).all()
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])

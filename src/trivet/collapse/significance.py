@@ -15,7 +15,6 @@ from trivet.metrics.intervals import (
     OVERS,
     Over,
     Variance,
-    class_degrees,
     middle,
     symmetrical_interval,
     variance_of_mean,
@@ -172,7 +171,7 @@ def compare_groups(
     added: dict[Over, Variance] = {}
     for over in OVERS:
         of = [each[over, "micro"] for each in variances]
-        degrees = class_degrees(classes) if over == "classes" else sum(each.degrees for each in of)
+        degrees = classes - 1 if over == "classes" else sum(each.degrees for each in of)
         added[over] = Variance(sum(np.square(shares) * [each.values[0] for each in of])[None], degrees, queries)
     score, reference_score = (shares @ np.array(scores)).tolist()
     first = groups[0][0][0]

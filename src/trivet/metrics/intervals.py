@@ -196,11 +196,6 @@ def student(values: Floats, *, level: float) -> Interval:
     return Interval(mean - half, mean + half)
 
 
-def class_degrees(classes: int) -> float:
-    """Degrees of freedom of Student's t over C classes: 2 (C - 1) / 3, as their values have long tails."""
-    return 2 * (classes - 1) / 3
-
-
 def variance_of_mean(values: Floats, classes: Integers, *, over: Over, average: Average) -> Variance:
     """Variance of the mean of `(U, m)` values of items, which are taken as independent of each other.
 
@@ -218,10 +213,10 @@ def variance_of_mean(values: Floats, classes: Integers, *, over: Over, average: 
         degrees, strata = float(units - count), numbers
     else:
         shares = totals(shares - weights[:, None] * shares.sum(axis=0), numbers, count)
-        degrees, strata = class_degrees(count), np.zeros(count, np.int64)
+        degrees, strata = float(count - 1), np.zeros(count, np.int64)
     if degrees <= 0:  # of no class are there two items, or there is one class
         return Variance(np.full(values.shape[1], math.nan), 1, max(1, units))
-    return Variance(stratified_variance(shares, strata), max(0.5, degrees), units)
+    return Variance(stratified_variance(shares, strata), degrees, units)
 
 
 def check_options(average: str, level: float) -> None:

@@ -40,9 +40,7 @@ from trivet.metrics.protocols import RetrievalTask
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 LIMIT = 600  # items whose pairs are looked at
-DRAWS = (
-    3  # samples of so many, where there are more: with one the half-width varies by 7 % with the items' order, not 4
-)
+DRAWS = 3  # samples of so many of more; with one the half-width would vary by 7 % with the order of the items, not 4
 FEWEST = 25  # of a class, where all do not fit
 ALONE = 3  # items of a class up to which it is one unit
 

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trivet.metrics.intervals import Average, Over, Variance, class_degrees, stratified_variance
+from trivet.metrics.intervals import Average, Over, Variance, stratified_variance
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 Rows = npt.NDArray[np.int32]
 
 AREA, ACCURACY = "roc-auc", "verification-accuracy"
-UNITS = 4096  # whose removal is measured at once
-STEPS = 160  # distances at which accepted pairs are counted: about 7 % apart in FAR where pairs abound
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +55,10 @@ class VerificationPairs:
         positive_classes = classes[self.left[: self.positives]]
         shares_of = {AREA: self._area("macro").means()[0]}
         counts = np.bincount(positive_classes, minlength=len(self.sizes))
-        for far, (group, fraction) in zip(self.fars, self._points(), strict=True):
-            ranks = self.group[: self.positives]
-            let_in = (ranks <= group) + fraction * (ranks == group + 1)
+        for far in self.fars:
+            accepted = self._accepted_at(far)[: self.positives]
             shares = np.full(len(self.sizes), math.nan)
-            np.divide(np.bincount(positive_classes, let_in, len(self.sizes)), counts, out=shares, where=counts > 0)
+            np.divide(np.bincount(positive_classes, accepted, len(self.sizes)), counts, out=shares, where=counts > 0)
             shares_of[rate_name(far)] = shares
         if self.accepted is not None:
             shares_of[ACCURACY] = self._accuracy().means()[0]
@@ -84,7 +81,7 @@ class VerificationPairs:
         # The accuracy is that of the classes of a half.
         judged = len(np.unique(self.classes[self.judging]))
         degrees = {
-            name: max(0.5, units - count if over == "queries" else class_degrees(judged if name == ACCURACY else count))
+            name: max(0.5, units - count if over == "queries" else (judged if name == ACCURACY else count) - 1)
             for name in influences
         }
         if over == "classes":
@@ -105,87 +102,63 @@ class VerificationPairs:
         return {name: Variance(values, degrees[name], units) for name, values in variances.items()}
 
     def influences(self, over: Over, average: Average) -> dict[str, Floats]:
-        """The influence value of each item or class `(U,)` on each measure; its sum may be anything.
+        """The influence value of each item or class `(U,)` on each measure, what it adds where it counts more; their
+        sum is 0.
 
-        The threshold of the accuracy is held fixed; the distance of a FAR is found anew without each item or class.
+        The threshold of the accuracy is held fixed; the distance of a FAR moves with the negative pairs.
         """
-        values = {AREA: self._area(average).values(over, average)}
+        values = {AREA: self._area(average).changes(over, average)}
         if self.accepted is not None:
-            values[ACCURACY] = self._accuracy().values(over, average)
-        units, count = len(self.order), len(self.sizes)
-        weights = np.full(units, 1 / units) if average == "micro" else 1 / (count * np.repeat(self.sizes, self.sizes))
-        if over == "classes":
-            weights = np.full(count, 1 / count)
-        losses = self.losses(over, average)
-        rates = {rate_name(far): column for far, column in zip(self.fars, losses.T, strict=True)}
-        return {name: column * weights for name, column in values.items()} | rates
+            values[ACCURACY] = self._accuracy().changes(over, average)
+        return values | {rate_name(far): self._rate_changes(far, over, average) for far in self.fars}
 
-    def losses(self, over: Over, average: Average) -> Floats:
-        """TAR at each FAR less that without each item or class `(U, F)`; 0 where the pairs of a kind weigh nothing.
+    def _rate_changes(self, far: float, over: Over, average: Average) -> Floats:
+        """Influences of each item or class on TAR: by the positive pairs it has accepted, and by the negative ones.
 
-        With "macro" TAR is the mean over the classes that have positive pairs. Up to 160 distances, and some about each
-        FAR, are looked at, between which the counts are interpolated; fewer than that are looked at one by one.
+        Each negative pair accepted beyond the FAR costs the slope of the ROC there. That is taken over two standard
+        deviations of as many accepted pairs to either side, since between two pairs the curve is steep or level.
         """
-        if not self.fars:
-            return np.empty((len(self.order) if over == "queries" else len(self.sizes), 0))
-        units = len(self.order) if over == "queries" else len(self.sizes)
-        classes, split = self.classes, self.positives
-        positive_classes = classes[self.left[:split]]
-        weights = (
-            np.ones(split)
-            if average == "micro"
-            else 1 / np.bincount(positive_classes, minlength=len(self.sizes))[positive_classes]
-        )
-        last = self._looked_at()
-        step = np.searchsorted(last, self.group)
-        positions = self.left, self.right
-        left, right = positions if over == "queries" else (classes[side] for side in positions)
-
-        def counts(which: slice, unit: Rows | Integers, weight: Floats | None) -> Floats:
-            positions = unit[which].astype(np.int64) * len(last) + step[which]
-            return np.bincount(positions, weight, units * len(last)).astype(np.float64, copy=False).reshape(units, -1)
-
-        true = counts(slice(split), left, weights)
-        false = counts(slice(split, None), left, None) + counts(slice(split, None), right, None)
+        split, count = self.positives, len(self.sizes)
+        shares = self._accepted_at(far)
+        classes = self.classes[self.left], self.classes[self.right]
+        positive_classes = classes[0][:split]
+        pairs = np.bincount(positive_classes, minlength=count)
+        present = pairs > 0
+        if average == "micro":
+            weights, centres = np.full(split, 1 / split), shares[:split].mean()
+            by_class = np.zeros(count)
+        else:
+            weights = 1 / (present.sum() * pairs[positive_classes])
+            means = np.bincount(positive_classes, shares[:split], count) / np.maximum(pairs, 1)
+            centres = means[positive_classes]
+            by_class = np.where(present, means - means[present].mean(), 0) / present.sum()
+        changes = np.empty(len(shares))
+        changes[:split] = weights * (shares[:split] - centres)
+        changes[split:] = -self._slope(far, weights) * (shares[split:] - shares[split:].mean())
         if over == "queries":
-            true = true + counts(slice(split), right, weights)
-        table = np.concatenate([true, false], axis=1)
-        np.cumsum(true, axis=1, out=table[:, : len(last)])
-        np.cumsum(false, axis=1, out=table[:, len(last) :])
-        del true, false
-        # A pair of items is in the rows of both, a negative pair of classes too.
-        total = table.sum(axis=0) / 2
-        if over == "classes":
-            total[: len(last)] *= 2
-        every = _rates(total[None, : len(last)], total[None, len(last) :], self.fars)
-        losses = np.empty((units, len(self.fars)))
-        for start in range(0, units, UNITS):
-            without = total - table[start : start + UNITS]
-            rates = _rates(without[:, : len(last)], without[:, len(last) :], self.fars)
-            losses[start : start + UNITS] = np.nan_to_num(every - rates)
-        return losses
+            return np.asarray(sum(np.bincount(side, changes, len(self.order)) for side in (self.left, self.right)))
+        by_class += np.bincount(positive_classes, changes[:split], count)
+        return np.asarray(by_class + sum(np.bincount(side[split:], changes[split:], count) for side in classes))
 
-    def _points(self) -> list[tuple[int, float]]:
-        """Last group accepted whole at each FAR, -1 for none, and the fraction of the next that is."""
-        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
-        points = []
-        for far in self.fars:
-            wanted = far * false[-1] * (1 + 1e-12)  # a whole number may be rounded down
-            group = int(np.searchsorted(false, wanted, side="right")) - 1
-            before = false[group] if group >= 0 else 0
-            points.append((group, float(min(1.0, max(0.0, (wanted - before) / (false[group + 1] - before))))))
-        return points
-
-    def _looked_at(self) -> Integers:
-        """The last group accepted at each of the distances that count, rising; after the last of them all are."""
+    def _slope(self, far: float, weights: Floats) -> float:
+        """TAR gained by each further negative pair accepted at this FAR, the positive pairs weighing so much."""
         groups = int(self.group.max()) + 1
-        if groups <= STEPS:
-            return np.arange(groups)
+        true = np.cumsum(np.bincount(self.group[: self.positives], weights, groups))
         false = np.cumsum(np.bincount(self.group[self.positives :], minlength=groups))
-        levels = false[-1] * np.geomspace(max(min(self.fars) / 8, 0.5 / false[-1]), 1, STEPS)
-        spaced = np.searchsorted(false, levels, side="right") - 1
-        exact = [group + more for group, _ in self._points() for more in (0, 1)]
-        return np.unique([*(group for group in [*spaced.tolist(), *exact] if 0 <= group < groups), groups - 1])
+        middle = far * false[-1]
+        around = min(middle, max(1.0, 2 * math.sqrt(middle)))
+        ends = middle - around, min(float(false[-1]), middle + around)
+        low, high = np.interp(ends, np.r_[0, false], np.r_[0, true])
+        return float(high - low) / (ends[1] - ends[0])
+
+    def _accepted_at(self, far: float) -> Floats:
+        """Share of each pair `(P,)` that is accepted at this FAR: of those tied at the last distance a part."""
+        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
+        wanted = far * false[-1] * (1 + 1e-12)  # a whole number may be rounded down
+        group = int(np.searchsorted(false, wanted, side="right"))  # the first that is not accepted whole
+        before = false[group - 1] if group else 0
+        fraction = min(1.0, max(0.0, (wanted - before) / (false[group] - before)))
+        return np.asarray((self.group < group) + fraction * (self.group == group))
 
     def _area(self, average: Average) -> _Scores:
         """Score a positive pair by the share of negative ones farther, a negative pair by that of positive ones
@@ -238,14 +211,12 @@ class _Scores:
         self.self_rows = classes[self.positions[0]]
         self.sides = classes[self.other_positions[0]], classes[self.other_positions[1]]
 
-    def values(self, over: Over, average: Average) -> Floats:
-        """Values of each item or class, with the mean that `VerificationPairs.values` says."""
+    def changes(self, over: Over, average: Average) -> Floats:
+        """Influences of each item or class; NaN where no class has both kinds of pairs."""
         count, items = len(self.sizes), int(self.sizes.sum())
         if average == "micro":
-            means = self.right.mean(), self.both[0].mean()
-            measure = (means[0] + means[1]) / 2
-            positive_change = self.factor * (self.right - means[0]) / len(self.right)
-            left_change = self.factor * (self.both[0] - means[1]) / len(self.both[0])
+            positive_change = self.factor * (self.right - self.right.mean()) / len(self.right)
+            left_change = self.factor * (self.both[0] - self.both[0].mean()) / len(self.both[0])
             right_change, added = left_change, np.zeros(count)
             together = left_change
         else:
@@ -253,29 +224,27 @@ class _Scores:
             known = ~np.isnan(shares)
             if not known.any():
                 return np.full(items if over == "queries" else count, math.nan)
-            measure = shares[known].mean()
             weights = [np.where(known, self.factor / np.maximum(n, 1) / known.sum(), 0.0) for n in counts]
             positive_change = weights[0][self.self_rows] * (self.right - positive_means[self.self_rows])
             left_change, right_change = (
                 weights[1][side] * (score - negative_means[side])
                 for side, score in zip(self.sides, self.both, strict=True)
             )
-            added = np.where(known, shares - measure, 0.0) / known.sum()
+            added = np.where(known, shares - shares[known].mean(), 0.0) / known.sum()
             together = left_change + right_change
         if over == "queries":
             change = np.zeros(items)
             for positions, changes in ((self.positions, positive_change), (self.other_positions, together)):
                 for side in positions:
                     change += np.bincount(side, changes, items)
-            scale = items if average == "micro" else count * np.repeat(self.sizes, self.sizes)
-            return np.asarray(measure + scale * change)
+            return change
         # A class is drawn with its own value; the negative pairs it is in change that of the other class.
         change = (
             added + np.bincount(self.sides[1], left_change, count) + np.bincount(self.sides[0], right_change, count)
         )
         if average == "micro":
             change += np.bincount(self.self_rows, positive_change, count)
-        return np.asarray(measure + count * change)
+        return np.asarray(change)
 
     def means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
         """The measure of each class `(C,)`, NaN where one lacks a kind; the mean scores of either kind, 0 without any;
@@ -323,25 +292,3 @@ def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Flo
     nearer, positives = up_to(of_near)
     others, negatives = up_to(of_far)
     return (1 - others / np.maximum(negatives, 1))[of_near], (nearer / np.maximum(positives, 1))[of_far]
-
-
-def _rates(true: Floats, false: Floats, fars: tuple[float, ...]) -> Floats:
-    """TAR `(B, F)` by the pairs of each kind accepted at rising distances `(B, K)`, at the last of which all are.
-
-    A pair may weigh less than nothing, so a count may fall; what was accepted stays accepted.
-    """
-    totals = true[:, -1:], false[:, -1:]
-    usable = (totals[0] > 1e-9) & (totals[1] > 1e-9)
-    y, x = (
-        np.pad(np.where(usable, counts / np.where(usable, total, 1), 0), ((0, 0), (1, 0)))
-        for counts, total in zip((true, false), totals, strict=True)
-    )
-    y, x = (np.clip(np.maximum.accumulate(side, axis=1), 0, 1) for side in (y, x))
-    rows, rates = np.arange(len(x)), np.empty((len(x), len(fars)))
-    for column, far in enumerate(fars):
-        point = (x <= far * (1 + 1e-12)).sum(axis=1) - 1
-        after = np.minimum(point + 1, x.shape[1] - 1)
-        width = x[rows, after] - x[rows, point]
-        fraction = np.clip((far - x[rows, point]) / np.where(width > 0, width, 1), 0, 1)
-        rates[:, column] = y[rows, point] + fraction * (y[rows, after] - y[rows, point])
-    return np.where(usable, rates, math.nan)
