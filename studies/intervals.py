@@ -138,13 +138,12 @@ def coverage(draw: Draw, draws: int, *, over: Over, seed: int) -> dict[str, dict
             for _ in range(2)
         )
         means, ends, differences = first.mean(), first.intervals(), first.differences(second)
-        macro = first.intervals("macro")
+        macro_means, macro = first.mean("macro"), first.intervals("macro")
         for name, mean in means.items():
             if mean is not None and name in differences:
                 interval, other = ends[name][over], differences[name][over].interval
-                macro_mean = first.mean("macro")[name]
                 rows.setdefault(name, []).append(
-                    (mean, interval.low, interval.high, other.low, other.high, macro_mean or math.nan,
+                    (mean, interval.low, interval.high, other.low, other.high, macro_means[name] or math.nan,
                      macro[name][over].low, macro[name][over].high)
                 )  # fmt: skip
     results = {}
