@@ -605,11 +605,11 @@ def coverage() -> Iterator[str]:
 
     def found(over: str, key: str, *starts: str) -> list[float]:
         """The values of the measures whose names begin so, of all designs, in per cent."""
-        rows = (row for design in designs for name, row in design[over].items() if name.startswith(starts))
-        return [100 * row[key] for row in rows if key in row]
+        rows = (row for design in designs for name, row in design.get(over, {}).items() if name.startswith(starts))
+        return [100 * row[key] for row in rows]
 
-    retrieval, clusters = ("recall", "precision", "r-precision", "map"), ("nmi", "ami")
-    verification = ("roc", "tar", "eer", "accuracy", "verification")
+    retrieval, clusters = ("recall", "precision", "r-precision", "map", "mrr"), ("nmi", "ami")
+    verification, rates = ("roc", "verification"), ("tar",)
     items, classes = (found(over, "coverage", *retrieval) for over in ("queries", "classes"))
     yield (
         f"retrieval {fmean(items):.0f} % on average for other items ({min(items):.0f} to {max(items):.0f} %) and "
@@ -617,10 +617,18 @@ def coverage() -> Iterator[str]:
     )
     ends = [
         f"{min(values):.0f} to {max(values):.0f} %"
-        for kind in (clusters, verification)
+        for kind in (clusters, verification, rates)
         for values in (found("queries", "coverage", *kind), found("classes", "coverage", *kind))
     ]
-    yield f"NMI and AMI {ends[0]}, and {ends[1]}; verification {ends[2]}, and {ends[3]}"
+    yield (
+        f"NMI and AMI {ends[0]}, and {ends[1]}; ROC AUC and accuracy {ends[2]}, and {ends[3]}; TAR {ends[4]}, and "
+        f"{ends[5]}"
+    )
+    values = [value for over in ("queries", "classes") for value in found(over, "coverage", "")]
+    above, below = sum(value > 97 for value in values), sum(value < 93 for value in values)
+    yield (
+        f"Of all {len(values)}, {len(values) - above - below} lie within 93 to 97 %, {above} above and {below} below"
+    )
     different = [found(over, "called_different", *retrieval) for over in ("queries", "classes")]
     yield (
         f"called different in {fmean(different[0]):.0f} % (retrieval, other items; at most {max(different[0]):.0f} %) "

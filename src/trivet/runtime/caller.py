@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 # A command is typed at a shell by either; it ends where its clause does.
+_CHOICE = re.compile(r"\(--([a-z-]+) ([a-z]+)\)")
 _OPTION = re.compile(r"(trivet [a-z]+ (?:[^\s;:,.()]|\.(?=\S)|\s(?!and |or ))*)|--([a-z][a-z-]*)(?: [A-Z]+\b)?")
 _ARGUMENTS = {"query": "gallery_labels", "output": "out", "set": "settings"}  # of another name than the option
 _typed: ContextVar[bool] = ContextVar("command_line", default=False)
@@ -29,7 +30,10 @@ def in_python(text: str) -> str:
     Example:
         >>> in_python("--fail-on needs --reference FILE; leave it out, or use trivet train --resume RUN.")
         'fail_on needs reference; leave it out, or use trivet train --resume RUN.'
+        >>> in_python("leave these queries out (--without-positive drop)")
+        'leave these queries out (without_positive="drop")'
     """
+    text = _CHOICE.sub(lambda m: f'({m[1].replace("-", "_")}="{m[2]}")', text)
     return _OPTION.sub(lambda m: m[1] or _ARGUMENTS.get(m[2], m[2].replace("-", "_")), text)
 
 

@@ -43,7 +43,7 @@ FATES: dict[str, tuple[np.ndarray, str, str]] = {
     "spots": (START[RANDOM.integers(0, 3, 240)] + 1e-3 * NOISE, "network-collapse", "chance"),
     "moved": (np.where(np.arange(240)[:, None] % 120 == 0, 9, START), "displaced-items", "equal"),
     "class means": (MEANS + 0.5 * NOISE, "spread-out", "equal"),
-    "a little noise": (START + 0.35 * RANDOM.standard_normal(START.shape), "spread-out", "open"),
+    "a little noise": (START + 0.25 * RANDOM.standard_normal(START.shape), "spread-out", "open"),
     "noise": (1e-3 * (START + 2 * NOISE), "worse-than-reference", "worse"),
     "noise, shifted": (50 + START + 2 * NOISE, "worse-than-reference", "worse"),
     "another order": (RANDOM.permutation(START), "no-better-than-chance", "chance"),

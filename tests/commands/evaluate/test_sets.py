@@ -124,10 +124,10 @@ def test_why_nobody_can_be_found(
     (warning,) = results[0].record.warnings
     assert cause in warning
     EvaluationResult(results).write_page(tmp_path / "page.html")
-    assert warning.replace("'", "&#39;") in (tmp_path / "page.html").read_text()
+    assert warning.replace("'", "&#39;").replace('"', "&#34;") in (tmp_path / "page.html").read_text()
     named = [text for name, path in sets.items() for text in (f"--{name}", path)]
     assert "Warning:" in run_command("evaluate", *named, *(["--cameras"] if options else []))[1]
-    assert ("--without-positive drop" in warning) == ("1 class " in warning)
+    assert ('(without_positive="drop")' in warning) == ("1 class " in warning)
     if "1 class " in warning:
         assert recall(record(**sets, without_positive="drop")) == 1
     if recall(results[0].record) == 0:
