@@ -169,12 +169,15 @@ def _close(one: str, other: str) -> bool:
         return False
     if re.search(r"[A-Za-z]", one):  # the id of an item: others may be as near on another machine
         return True
-    pairs = zip(_numbers(one), _numbers(other), strict=True)
-    return all(abs(a - b) <= 0.15 * abs(a) + (2 if abs(a) >= 10 else 0.05) for a, b in pairs)
+    return all(
+        abs(float(a) - float(b)) <= 0.15 * abs(float(a)) + _tolerance(a)
+        for a, b in zip(re.findall(number, one), re.findall(number, other), strict=True)
+    )
 
 
-def _numbers(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"[-+]?\d+(?:\.\d+)?", text)]
+def _tolerance(number: str) -> float:
+    """Half a point for small numbers with one decimal, as per cent have."""
+    return 2 if abs(float(number)) >= 10 else 0.5 if number[-2:-1] == "." else 0.05
 
 
 if __name__ == "__main__":
