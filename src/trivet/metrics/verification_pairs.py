@@ -149,7 +149,7 @@ class VerificationPairs:
         around = min(middle, max(1.0, 2 * math.sqrt(middle)))
         ends = middle - around, min(float(false[-1]), middle + around)
         low, high = np.interp(ends, np.r_[0, false], np.r_[0, true])
-        return float(high - low) / (ends[1] - ends[0])
+        return float((high - low) / (ends[1] - ends[0]))
 
     def _accepted_at(self, far: float) -> Floats:
         """Share of each pair `(P,)` that is accepted at this FAR: of those tied at the last distance a part."""
