@@ -183,7 +183,9 @@ def test_a_note_names_an_option_of_the_command_and_in_python_the_argument(tmp_pa
         BEFORE[:50], NAMES[:50], gallery=BEFORE[50:][known], gallery_labels=NAMES[50:][known], measures="recall@1"
     )
     assert "(--without-positive drop)" in typed
-    assert result.record.as_json()["warnings"] == [typed.replace("--without-positive", "without_positive")]
+    assert result.record.as_json()["warnings"] == [
+        typed.replace("(--without-positive drop)", '(without_positive="drop")')
+    ]
 
 
 QUERIES = np.random.default_rng(1).normal(size=(120, 6)).astype(np.float32)
@@ -351,6 +353,15 @@ def test_a_function_takes_each_option_of_its_command_or_says_what_to_do_instead(
     for name in missing:
         with pytest.raises(TypeError, match=f"^{function} takes no {name}: {re.escape(INSTEAD[name])}\\.$"):
             call(BEFORE, NAMES, **{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "guess"),
+    [("evaluate", "measure", "measures"), ("audit", "neighbors", "neighbours"), ("compare", "quantise", "quantize")],
+)
+def test_a_misspelt_option_gets_the_nearest(function: str, name: str, guess: str) -> None:
+    with pytest.raises(TypeError, match=f"^{function} takes no {name}: did you mean '{guess}'\\? Allowed: "):
+        getattr(trivet, function)(BEFORE, NAMES, **{name: 1})
 
 
 def test_what_to_do_instead_is_of_options_that_some_function_lacks() -> None:

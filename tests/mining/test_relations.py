@@ -305,6 +305,10 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"tags must be a matrix of 0 and 1, a row for each item: got shape \(2,\)": lambda: Tags(np.array([1, 0])),
     r"match must be 'any', 'all' or a Jaccard index in \(0, 1\]: got 1\.5": lambda: Tags(LISTS, match=1.5),
     r"left and right must have as many rows, .* got 2 and 3; pass aligned=False": lambda: Pairs(2, 3),
+    r"a side of Pairs must be how many rows it has, .* got rows of numbers, \(3, 4\); pass how many": lambda: Pairs(
+        np.zeros((3, 4)), 3
+    ),
+    r"a side of Pairs must be how many rows it has, .* got rows of numbers, \(2, 0\)": lambda: Pairs(2, [[1], [1, 2]]),
     r"listed must hold rows of left in \[0, 2\) and of right in \[0, 2\): got \[0, 2\] to \[0, 2\]": lambda: Pairs(
         2, 2, [(0, 2)]
     ),

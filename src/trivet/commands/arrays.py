@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from trivet.commands.call_options import INSTEAD, parsed_options
+from trivet.runtime.arguments import nearest
 from trivet.runtime.caller import in_python
 from trivet.runtime.extras import missing
 from trivet.runtime.progress import is_watched, show_progress
@@ -57,6 +58,9 @@ def of_arrays(
             if unknown := options.keys() & INSTEAD.keys() - {*first, *others}:
                 name = min(unknown)
                 raise TypeError(f"{function.__name__} takes no {name}: {INSTEAD[name]}.")
+            if unknown := options.keys() - {*first, *others}:
+                name = min(unknown)
+                raise TypeError(f"{function.__name__} takes no {name}: {nearest(name, [*first, *others])}")
             try:
                 with nullcontext() if title is None else show_progress(title, show=is_watched()):
                     return function(*arguments, **options)

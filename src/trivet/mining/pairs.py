@@ -35,7 +35,7 @@ class Pairs(CarriedRelation, TwoSided):
         left, right: the two sides, each a relation `(L,)` and `(R,)`; the pairs themselves are both, one after another.
 
     Raises:
-        ValueError: if aligned sides differ in length, or a listed row does not exist.
+        ValueError: if aligned sides differ in length, a side is rows of numbers, or a listed row does not exist.
 
     Example:
         >>> pairs = Pairs(["a", "b", "a"], ["x", "y", "z"])
@@ -116,4 +116,13 @@ def _numbered(side: int | Sequence[Any]) -> npt.NDArray[np.int64]:
     """The number of the content of each row."""
     if isinstance(side, int):
         return np.arange(side)
-    return np.unique(np.asarray(side), return_inverse=True)[1].astype(np.int64)
+    try:
+        contents = np.asarray(side)
+    except ValueError:  # lists of several lengths
+        contents = np.empty((len(side), 0))
+    if contents.ndim != 1:
+        raise ValueError(
+            "a side of Pairs must be how many rows it has, or one content for each row, such as texts: got rows of "
+            f"numbers, {tuple(contents.shape)}; pass how many these are."
+        )
+    return np.unique(contents, return_inverse=True)[1].astype(np.int64)

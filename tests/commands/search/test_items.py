@@ -77,6 +77,7 @@ def test_fewer_items_than_were_asked_for() -> None:
         (GALLERY, QUERIES[:, :4], {}, "queries must have the 5 dimensions of the index: got 4"),
         (GALLERY, ["a text"], {}, "queries among vectors must be vectors: got texts or images"),
         (GALLERY, "a text", {}, "queries among vectors must be vectors: got texts or images"),
+        (["a text", "another"], ["a text"], {}, "what is searched must be vectors or an index folder: got texts"),
         (GALLERY, 5, {}, "the embeddings of the queries must be an array"),
         (GALLERY, QUERIES, {"k": 0}, "k must be a whole number of at least 1: got 0"),
         (GALLERY, QUERIES, {"ids": ["a"]}, "ids must be one for each"),

@@ -72,8 +72,16 @@ def _among_vectors(
     recall: float | None,
     postprocess: Literal["none"] | Reranking | None,
 ) -> SearchResult:
+    if not _are_vectors(vectors):
+        raise ValueError(
+            "what is searched must be vectors or an index folder: got texts or images; embed them as the queries were, "
+            "and pass them themselves as ids to see which was found."
+        )
     if not _are_vectors(queries):
-        raise ValueError("queries among vectors must be vectors: got texts or images; embed them as these were.")
+        raise ValueError(
+            "queries among vectors must be vectors: got texts or images; embed them as these were, such as by "
+            "result.embed of a training, or search in an index folder of it."
+        )
     known = read_arrays(vectors, {} if labels is None else labels, ids=ids, variables=("index", "labels"))
     matrix, levels, names = known.embeddings, dict(known.labels), known.ids
     rows = _rows(queries)
@@ -100,11 +108,11 @@ def _image(query: Any) -> Path | Image.Image:
     return Path(query) if isinstance(query, str) else query
 
 
-def _are_vectors(queries: Any) -> bool:
-    """Test whether queries are numbers."""
-    if isinstance(queries, Tensor) or hasattr(queries, "columns"):
+def _are_vectors(items: Any) -> bool:
+    """Test whether items are numbers."""
+    if isinstance(items, Tensor) or hasattr(items, "columns"):
         return True
-    first = next(iter(queries), None) if isinstance(queries, Iterable) else queries
+    first = next(iter(items), None) if isinstance(items, Iterable) else items
     return not isinstance(first, str | Path | Image.Image)
 
 
