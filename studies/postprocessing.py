@@ -26,8 +26,8 @@ import numpy as np
 
 from codes import omniglot
 from pages import environment, gain, table, write
-from trivet.commands.evaluate.answers import answers
 from trivet.commands.evaluate.options import EvaluateOptions
+from trivet.commands.evaluate.page import answers
 from trivet.commands.evaluate.run import compare, evaluate_files
 from trivet.datasets import load
 from trivet.datasets.small_images import FashionMnistConfig

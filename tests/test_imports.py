@@ -8,6 +8,8 @@ import runpy
 import subprocess
 import sys
 from graphlib import TopologicalSorter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.sources import LIBRARY, SRC, files, library
@@ -98,6 +100,28 @@ def test_the_library_never_imports_the_papers() -> None:
 
 def module_of(file: Path) -> str:
     return ".".join(file.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_programs_beside_the_packages_import_what_is_there() -> None:
+    """Studies and benchmarks run seldom: what they import of the library may be gone."""
+    root, missing = SOURCE.parents[1], []
+    programs = [
+        path for folder in ("studies", "benchmarks", "examples", "docs") for path in (root / folder).glob("*.py")
+    ]
+    assert len(programs) > 50
+    for path in programs:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in (
+                "trivet",
+                "trivet_papers",
+            ):
+                module = import_module(node.module or "")
+                missing += [
+                    f"{path.name}: {node.module}.{each.name}"
+                    for each in node.names
+                    if not hasattr(module, each.name) and find_spec(f"{node.module}.{each.name}") is None
+                ]
+    assert not missing
 
 
 def test_no_circle_of_imports_in_either_package() -> None:
