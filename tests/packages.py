@@ -121,7 +121,7 @@ import platform, sys
 from importlib.metadata import distributions
 versions = {one.name: one.version for one in distributions()}
 named = (f"{name} {versions[name]}" for name in sys.argv[1:] if name in versions)
-print(platform.platform(terse=True), f"Python {platform.python_version()}", *named, sep=", ")
+print(platform.system(), f"Python {platform.python_version()}", *named, sep=", ")
 """
 ABOUTS = ("date", "versions")  # of an environment, beside its steps
 
@@ -175,6 +175,14 @@ def named_dependencies(extras: tuple[str, ...]) -> tuple[str, ...]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     return tuple(one for one in named if not one.startswith("trivet["))
+
+
+def named(python: str) -> str:
+    """What results call this version or interpreter."""
+    if python.endswith(".exe"):
+        return f"{Path(python).parent.name} in Wine"
+    path = Path(python)
+    return run(python, "--version", folder=path.parent).split()[1].rpartition(".")[0] if path.exists() else python
 
 
 def environment(folder: Path, python: str, resolution: str, wheel: Path, extras: tuple[str, ...]) -> Path:
@@ -332,8 +340,7 @@ def main() -> None:
         for number, (python, resolution) in enumerate(product(options.pythons, options.resolutions)):
             place = folder / f"{number}"
             place.mkdir()
-            system = f"{Path(python).parent.name} in Wine" if python.endswith(".exe") else python
-            name = f"{system}, {resolution.partition('-')[0]}"
+            name = f"{named(python)}, {resolution.partition('-')[0]}"
             one: dict[str, str] = {}
             try:
                 for one in tried(python, resolution, wheel, sdist, place, options.tests):
