@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 
+from trivet.commands.evaluate.record import FoldsRecord
 from trivet.metrics import recall_at_k
 
 # The command in two processes, which share what is loaded, and write to `out-0` and `out-1`.
@@ -161,3 +162,9 @@ def test_what_says_nothing_is_told_first(tmp_path: Path, run: Call) -> None:
     first, second, *_ = [line for line in out.splitlines() if line.startswith("Warning:")]
     assert first.startswith("Warning: x.npz: label has one class, so every neighbour is right: retrieval at this level")
     assert "recall@8: a query can retrieve 6 items in all" in second
+
+
+def test_the_interval_over_folds_stays_within_the_range_of_a_share() -> None:
+    folds = FoldsRecord.of([1.0, 0.98, 1.0])
+    assert folds.mean == pytest.approx(0.99333, abs=1e-5)
+    assert folds.interval == pytest.approx([0.96465, 1], abs=1e-5)  # 0.99333 - 4.30265 * 0.011547 / root(3), and 1.022

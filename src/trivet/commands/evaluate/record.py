@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from trivet.metrics.intervals import Over, across_folds, interval_json
+from trivet.metrics.intervals import Over, across_folds, clipped, interval_json
 from trivet.reports.measures import (
     CLUSTERING,
     EVALUATION,
@@ -69,9 +69,9 @@ class FoldsRecord(Record):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """The mean of some values, with its interval."""
+        """The mean of some shares, with its interval, within 0 and 1."""
         mean, ends = across_folds(values)
-        return cls(mean=mean, interval=interval_json(ends), values=list(values))
+        return cls(mean=mean, interval=interval_json(clipped(ends, 0, 1)), values=list(values))
 
 
 class RejectionRecord(Record):
