@@ -79,7 +79,7 @@ def _await(server: subprocess.Popen[bytes], folder: Path) -> None:
             return
         if server.poll() is not None:
             break
-        time.sleep(0.1)
+        time.sleep(0.1)  # the server says in its file alone that it is ready
     raise UnavailableError((folder / "log").read_text(errors="replace"))
 
 

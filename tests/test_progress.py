@@ -170,7 +170,7 @@ def test_a_notebook_has_one_line_that_is_written_over_and_blank_in_the_end(monke
 
     waits = while_it_waits()
     over = SimpleNamespace(wait=lambda _: next(waits, "over") == "over")
-    progress._paint_notebook(line, over)  # type: ignore[arg-type]
+    progress._paint_notebook(line, over)  # type: ignore[arg-type]  # an event whose time the test tells
     progress._current.reset(token)
     assert stream.shown() == ["images", ""]
 

@@ -290,7 +290,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"distance must be as trivet evaluate takes it: 'cosin' is not one of": lambda: trivet.evaluate(
         BEFORE,
         NAMES,
-        distance="cosin",  # type: ignore[arg-type]
+        distance="cosin",  # type: ignore[arg-type]  # the mistake that is tried
     ),
     r"folds must be as trivet evaluate takes it: Input should be .* 0": lambda: trivet.evaluate(
         BEFORE, NAMES, folds=-1
