@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -142,18 +143,22 @@ class VerificationPairs:
 
     def _slope(self, far: float, weights: Floats) -> float:
         """TAR gained by each further negative pair accepted at this FAR, the positive pairs weighing so much."""
-        groups = int(self.group.max()) + 1
-        true = np.cumsum(np.bincount(self.group[: self.positives], weights, groups))
-        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=groups))
+        false = self._nearer_negatives
+        true = np.cumsum(np.bincount(self.group[: self.positives], weights, len(false)))
         middle = far * false[-1]
         around = min(middle, max(1.0, 2 * math.sqrt(middle)))
         ends = middle - around, min(float(false[-1]), middle + around)
         low, high = np.interp(ends, np.r_[0, false], np.r_[0, true])
         return float((high - low) / (ends[1] - ends[0]))
 
+    @cached_property
+    def _nearer_negatives(self) -> Integers:
+        """Negative pairs up to the distance of each group of tied pairs."""
+        return np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
+
     def _accepted_at(self, far: float) -> Floats:
         """Share of each pair `(P,)` that is accepted at this FAR: of those tied at the last distance a part."""
-        false = np.cumsum(np.bincount(self.group[self.positives :], minlength=int(self.group.max()) + 1))
+        false = self._nearer_negatives
         wanted = far * false[-1] * (1 + 1e-12)  # a whole number may be rounded down
         group = int(np.searchsorted(false, wanted, side="right"))  # the first that is not accepted whole
         before = false[group - 1] if group else 0
