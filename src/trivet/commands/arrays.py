@@ -119,7 +119,7 @@ def evaluate(
         nmi_plus: clusters per class in NMI+. Default: 10.
         folds: class-disjoint folds within which retrieval is measured as well.
         sample: random queries; 0 for all.
-        prefixes: lengths; the first numbers of each embedding are evaluated instead, for each length (Matryoshka).
+        prefixes: lengths; the first numbers of each embedding are evaluated too and compared, for each (Matryoshka).
         approximate: the kind of index that ranks the gallery; its recall is part of the result.
         quantize: numbers or codes in which the embeddings are stored, evaluated and compared with float32: "float16",
             "int8", "binary", "pq".

@@ -97,15 +97,15 @@ def test_a_level_without_folds_is_told_of(tmp_path: Path, run: Call) -> None:
 
 def test_prefixes_stand_side_by_side(files: tuple[Path, Path], run: Call) -> None:
     wanted = ("--labels", "label", "--measures", "recall@1", "--json")
-    code, out, _ = run(files[0], "--prefixes", "2,4", *wanted)
-    assert code == 0
-    results = json.loads(out)["results"]
     with np.load(files[0]) as arrays:
         rows, labels = arrays["embeddings"], arrays["label"]
-    assert [(one["embeddings"], one["dimension"]) for one in results] == [
-        ("good.npz, first 2", 2), ("good.npz, first 4", 4)
+    code, out, _ = run(files[0], "--prefixes", "2,1,4", *wanted)
+    assert code == 0
+    results = json.loads(out)["results"]
+    assert [(one["embeddings"], one["dimension"], one["prefix"], one["bytes"]) for one in results] == [
+        ("good.npz", 4, None, 16), ("good.npz, first 2", 2, 2, 8), ("good.npz, first 1", 1, 1, 4)
     ]  # fmt: skip
-    for one, size in zip(results, (2, 4), strict=True):
+    for one, size in zip(results, (4, 2, 1), strict=True):
         expected = recall_at_k(rows[:, :size], labels, (1,), distance="cosine")[1]
         assert one["evaluation"]["label"]["recall@1"] == pytest.approx(expected)
 

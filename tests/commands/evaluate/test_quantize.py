@@ -88,6 +88,17 @@ def test_the_smallest_good_form_comes_first(file: Path, tmp_path: Path, run: Cal
     assert "Each shorter form" not in out  # of which of the two?
 
 
+def test_prefixes_and_their_forms_stand_beside_the_whole(tmp_path: Path, run: Call) -> None:
+    rows = np.hstack([POINTS, np.zeros_like(POINTS)])  # the second half says nothing
+    np.savez(tmp_path / "a.npz", embeddings=rows, label=LABELS)
+    code, out, _ = run(tmp_path / "a.npz", "--prefixes", f"{WIDTH},4", "--quantize", "int8", *WANTED)
+    assert code == 0
+    assert out.startswith(f"label: {WIDTH} numbers in int8 ")
+    assert f"{WIDTH} bytes an item in place of {8 * WIDTH}" in out.splitlines()[0]
+    code, out, _ = run(tmp_path / "a.npz", "--prefixes", WIDTH, *WANTED)
+    assert out.startswith(f"label: {WIDTH} numbers in float32 are enough: ")
+
+
 def test_codes_are_learned_from_what_is_retrieved_from_or_from_what_a_run_trained_on(tmp_path: Path, run: Call) -> None:
     moved = np.where(np.arange(WIDTH) < WIDTH // 2, 3, 0) + POINTS
     sides = {"queries": moved[::2], "gallery": POINTS[1::2]}

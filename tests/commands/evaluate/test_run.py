@@ -210,7 +210,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     (difference,) = summary(evaluated)["differences"]["label"]["recall@1"]
     assert (difference["less"], difference["of"]) == tuple(names)
     cut = evaluations(paths, **request | {"prefixes": "2"})
-    assert [one.record.embeddings for one in cut] == [f"{name}, first 2" for name in names]
+    assert [one.record.embeddings for one in cut] == [f"{name}{end}" for name in names for end in ("", ", first 2")]
     other = write(tmp_path / "other.npz", POINTS, label=LABELS)
     for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder
         assert evaluations(several, **request)[0].record.embeddings == "embeddings.npz"

@@ -100,13 +100,14 @@ def embedding_sizes(
 def stored_sizes(
     records: Sequence[EvaluationRecord], differences: Mapping[str, Sequence[DifferenceRecord]], level: str
 ) -> EmbeddingSizes | None:
-    """The forms in which evaluated embeddings were stored, the longest first, by the recall@1 of a level.
+    """The lengths and forms in which embeddings were evaluated, the longest first, by the recall@1 of a level.
 
-    None where no forms were compared, or it was not measured, or those of several embeddings were.
+    None where none were compared, or it was not measured, or those of several embeddings were.
     """
     complete, *forms = records
     rows = differences.get(RECALL, ())
-    if not complete.form or len(rows) != len(forms) or sum(record.form == complete.form for record in records) > 1:
+    several = sum((record.form, record.prefix) == (complete.form, complete.prefix) for record in records) > 1
+    if not complete.form or not forms or len(rows) != len(forms) or several:
         return None
 
     def size(record: EvaluationRecord, row: DifferenceRecord | None) -> EmbeddingSize:

@@ -83,7 +83,8 @@ class EvaluateOptions(ItemOptions):
     prefixes: Annotated[
         str | None,
         typer.Option(
-            help="Evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka)."
+            help="Also evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka), and "
+            "compare."
         ),
     ] = None
     approximate: Annotated[
@@ -122,7 +123,7 @@ class EvaluateOptions(ItemOptions):
 
     @property
     def lengths(self) -> list[int]:
-        """Lengths of the prefixes that are evaluated; none for complete embeddings."""
+        """Lengths of the prefixes that are evaluated too."""
         numbers = [text.strip() for text in (self.prefixes or "").split(",") if text.strip()]
         if not all(text.isdecimal() for text in numbers):
             raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {self.prefixes}.")

@@ -97,9 +97,10 @@ class RejectionRecord(Record):
 class EvaluationRecord(Record):
     """Evaluation of one embedding; all by label level but the rejection.
 
-    `units` has "tag" for levels of tags, and for pairs "group". Where forms are compared in which embeddings are
-    stored, `form` is that of this one, and `bytes` are those of an item in memory. Where post-processing is compared,
-    `postprocessing` is "none", "whitening", "expansion" or "reciprocal".
+    `units` has "tag" for levels of tags, and for pairs "group". `prefix` is the number of numbers that are left of
+    each embedding, where it was cut. Where prefixes are compared, or forms in which embeddings are stored, `form` is
+    that of this one, and `bytes` are those of an item in memory. Where post-processing is compared, `postprocessing` is
+    "none", "whitening", "expansion" or "reciprocal".
     """
 
     warnings: list[str] = []
@@ -121,6 +122,7 @@ class EvaluationRecord(Record):
     rejection: RejectionRecord | None = None
     seconds: Number | None = None
     units: dict[str, str] = {}
+    prefix: int | None = None
     form: str = ""
     bytes: int | None = None
     postprocessing: str = ""

@@ -272,6 +272,7 @@ def _evaluate(
         distance=sets.distance,
         protocol=protocol,
         seed=seed,
+        prefix=sets.prefix,
         form=sets.form,
         bytes=sets.bytes,
         postprocessing=sets.postprocessing,

@@ -55,7 +55,8 @@ class QueriesAndGallery:
         by_id: whether an id names one item in queries and gallery, as in one file and with --same-items; of two sets
             that may number their rows alike, the vector must agree as well.
         approximate: the kind of index that ranks the gallery; None for comparison with every row.
-        form: in which the embeddings are stored, and the bytes of each, where forms are compared.
+        prefix: how many numbers of each embedding are left; None for all.
+        form: in which the embeddings are stored, and the bytes of each, where forms or prefixes are compared.
         postprocessing: what is done to the embeddings, or to what they find, where that is compared, or "none".
         rerank: how what they find is looked at again.
     """
@@ -69,6 +70,7 @@ class QueriesAndGallery:
     rejected: Vectors | None = None
     by_id: bool = False
     approximate: Approximate | None = None
+    prefix: int | None = None
     form: str = ""
     bytes: int | None = None
     postprocessing: Literal["", "none", Postprocessing] = ""
@@ -76,8 +78,8 @@ class QueriesAndGallery:
 
 
 def variants(sets: QueriesAndGallery, request: EvaluateOptions, path: Path | None = None) -> list[QueriesAndGallery]:
-    """Embeddings in all the forms that are asked for: prefixes, post-processed, in fewer bits; without what is out of
-    scope.
+    """Embeddings in all the forms that are asked for: complete and cut to prefixes, post-processed, in fewer bits;
+    without what is out of scope.
 
     Args:
         path: the run or file that they are of; None for arrays.
@@ -91,21 +93,21 @@ def variants(sets: QueriesAndGallery, request: EvaluateOptions, path: Path | Non
 
 
 def cut_prefixes(sets: QueriesAndGallery, prefixes: Sequence[int]) -> Iterator[QueriesAndGallery]:
-    """Complete embeddings, or each prefix of them."""
+    """Complete embeddings, then each prefix of them."""
+    yield sets
     length = sets.queries.embeddings.shape[1]
     for prefix in prefixes:
         if not 1 <= prefix <= length:
             raise ValueError(
                 f"--prefixes must lie between 1 and {length}, the length of an embedding of {sets.name}: got {prefix}."
             )
-        queries, gallery = (
-            None if vectors is None else replace(vectors, embeddings=vectors.embeddings[:, :prefix])
-            for vectors in (sets.queries, sets.gallery)
-        )
-        assert queries is not None
-        yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery)
-    if not prefixes:
-        yield sets
+        if prefix < length:
+            queries, gallery = (
+                None if vectors is None else replace(vectors, embeddings=vectors.embeddings[:, :prefix])
+                for vectors in (sets.queries, sets.gallery)
+            )
+            assert queries is not None
+            yield replace(sets, name=f"{sets.name}, first {prefix}", queries=queries, gallery=gallery, prefix=prefix)
 
 
 def stored_forms(sets: QueriesAndGallery, path: Path | None, request: EvaluateOptions) -> Iterator[QueriesAndGallery]:
@@ -116,11 +118,13 @@ def stored_forms(sets: QueriesAndGallery, path: Path | None, request: EvaluateOp
     Raises:
         ValueError: if a form is not known, or there are too few embeddings to learn it from.
     """
-    if not request.forms:
+    if not request.forms and not request.lengths:
         yield sets
         return
     width = sets.queries.embeddings.shape[1]
     yield replace(sets, form="float32", bytes=code_bytes("float32", width))
+    if not request.forms:
+        return
     *sides, learned = _compared_rows(sets, path)
     for form in request.forms:
         each = code_bytes(form, width)
