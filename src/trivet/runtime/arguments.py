@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from types import NoneType
@@ -49,6 +49,9 @@ def brief_repr(value: object) -> str:
     return repr(value).partition("(\n")[0]
 
 
+_signature = cache(signature)  # made anew it takes longer than the call
+
+
 def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that an argument it does not have is an error that names the one it has.
 
@@ -73,9 +76,9 @@ def explain_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 def _check_kinds(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise ValueError if an argument is none of the `KINDS` of its annotation, where that names no others."""
-    parameters = signature(function).parameters
-    for name, value in signature(function).bind_partial(*args, **kwargs).arguments.items():
-        annotation, default = parameters[name].annotation, parameters[name].default
+    call = _signature(function)
+    for name, value in call.bind_partial(*args, **kwargs).arguments.items():
+        annotation, default = call.parameters[name].annotation, call.parameters[name].default
         names = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).split(" | ")
         if not KINDS.keys() >= {*names}:
             continue
@@ -88,7 +91,7 @@ def _check_kinds(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
 
 def _wrong_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Description of a call with too many arguments by position or one of an unknown name; "" of any other call."""
-    parameters = list(signature(function).parameters.values())
+    parameters = list(_signature(function).parameters.values())
     name, first = function.__name__, 0
     if parameters[0].name == "self":
         name, first = type(args[0]).__name__, 1
