@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -96,6 +96,32 @@ def best_text(texts: Iterable[str]) -> str | None:
     """The largest number as shown; None where all are equal, or there is one."""
     numbers = {text for text in texts if text != MISSING}
     return max(numbers, key=float) if len(numbers) > 1 else None
+
+
+def best_line(measure: str, shares: Mapping[str, float | None], outcomes: Mapping[str, str]) -> list[str]:
+    """A sentence on the best of three or more by a measure, and on which differ clearly from the first; none of fewer.
+
+    Args:
+        shares: name -> the measure; the first is what the others are compared with.
+        outcomes: name -> "better", "worse", or another word where neither is clear, of the others.
+
+    Example:
+        >>> best_line("recall@1", {"a": 0.5, "b": 0.7, "c": 0.4}, {"b": "better", "c": "open"})
+        ['b has the highest recall@1 of the 3, 70.0\xa0%. Compared with a, clearly better: b; no clear difference: c.']
+    """
+    texts = {name: percent(share) for name, share in shares.items() if share is not None}
+    if len(texts) < 3:
+        return []
+    most = max(texts.values(), key=float)
+    best = [name for name, text in texts.items() if text == most]
+    ways: dict[str, list[str]] = {"clearly better": [], "clearly worse": [], "no clear difference": []}
+    for name, outcome in outcomes.items():
+        ways[f"clearly {outcome}" if outcome in ("better", "worse") else "no clear difference"].append(name)
+    clear = "; ".join(f"{words}: {', '.join(names)}" for words, names in ways.items() if names)
+    return [
+        f"{' and '.join(best)} {'has' if len(best) == 1 else 'have'} the highest {named(measure)} of the {len(texts)}, "
+        f"{most}\u00a0%. Compared with {next(iter(shares))}, {clear}."
+    ]
 
 
 def measure_key(name: str) -> str:

@@ -133,6 +133,20 @@ def test_a_measure_that_a_step_was_chosen_by_comes_before_recall(tmp_path: Path)
     assert by_choice < text.index("No clear difference between right and left by recall@1: unseen by digit 52.5 %")
 
 
+def test_of_three_sides_the_best_comes_first(tmp_path: Path) -> None:
+    given = record(PLAIN)
+    table, third = given["tables"][0], {"of": "other", "value": 0.4, "outcome": "worse"}
+    table["differences"] += [one | third for one in table["differences"]]
+    given["sides"].append({"name": "other", "runs": ["other"]})
+    write_compare_report(given, tmp_path / "page.html")
+    sentence = (
+        "unseen by digit: right has the highest recall@1 of the 3, 52.5 %. Compared with left, clearly better: right; "
+        "clearly worse: other."
+    )
+    text = page_words(tmp_path / "page.html")
+    assert 0 < text.index(sentence) < text.index("right is better than left:")
+
+
 @pytest.mark.parametrize(("outcome", "said"), [("worse", "right is worse than left"), ("open", "No clear difference")])
 def test_what_is_not_better_is_not_called_so(outcome: str, said: str, tmp_path: Path) -> None:
     given = record(PLAIN)

@@ -157,10 +157,14 @@ def test_without_intervals_values_are_compared_as_shown(share: float, said: bool
         ),
         (
             row("b.npz", 0.05, [-0.01, 0.1], [-0.02, 0.2]),
-            "The interval includes 0: it is not clear in recall@1 which of",
+            "It is not clear in recall@1 which of b.npz and a.npz is better: b.npz has 5.0 points more (paired 95 % "
+            "interval for other classes: -2.0 to +20.0), and the interval includes 0.",
         ),
         (row("b.npz", 0.05, [0.04, 0.06], None), "interval for other items: +4.0 to +6.0). The interval excludes 0"),
-        (row("b.npz", 0.05, None, None), "than a.npz; the record has no interval for this difference."),
+        (
+            row("b.npz", 0.05, None, None),
+            "5.0 points more recall@1 than a.npz; the record has no interval for this difference.",
+        ),
         (row("b.npz", 0.0, [0.0, 0.0], [0.0, 0.0]), "b.npz and a.npz are equal in recall@1."),
     ],
     ids=["better", "worse", "these classes only", "not settled", "one class", "no interval", "equal"],
@@ -194,6 +198,22 @@ def test_a_measure_that_is_clear_where_the_first_is_not_is_in_the_answer(
         "The interval excludes 0: the result would very likely hold on other classes."
     )
     assert view.headlines[1:] == ([sentence] if clear else [])
+
+
+def test_of_three_the_best_comes_first(tmp_path: Path) -> None:
+    rows = [row("b.npz", 0.05, [0.04, 0.06], [0.01, 0.09]), row("c.npz", 0.06, [-0.01, 0.1], [-0.02, 0.2])]
+    results = [result(name) for name in ("a.npz", "b.npz", "c.npz")]
+    for each, share in zip(results, (0.5, 0.55, 0.56), strict=True):
+        each["evaluation"]["digit"]["recall@1"] = share
+    record = {"results": results, "differences": {"digit": {"recall@1": rows}}}
+    (view,) = level_views(ComparisonRecord.read(record))[0]
+    sentence = (
+        "c.npz has the highest recall@1 of the 3, 56.0\u00a0%. Compared with a.npz, clearly better: b.npz; no clear "
+        "difference: c.npz."
+    )
+    assert view.headlines[0] == view.sentences[0] == sentence
+    two = ComparisonRecord.read({"results": results[:2], "differences": {"digit": {"recall@1": rows[:1]}}})
+    assert "highest" not in level_views(two)[0][0].headlines[0]
 
 
 def test_tables_of_one_embedding(tmp_path: Path) -> None:

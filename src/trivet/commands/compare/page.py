@@ -21,7 +21,7 @@ from trivet.commands.compare.record import (
 )
 from trivet.reports.diagnosis_record import VerdictRecord
 from trivet.reports.items import JudgedNeighbour, JudgedQuery, gallery, is_number, thin, unseen_first
-from trivet.reports.measures import best_text, in_order, named, short_name
+from trivet.reports.measures import best_line, best_text, in_order, named, short_name
 from trivet.reports.page import Pictures, percent, points, write_page
 from trivet.reports.shared_records import QueryRecord
 from trivet.reports.verdict_view import verdict
@@ -171,7 +171,10 @@ def write_compare_report(record: CompareRecord, path: Path) -> None:
 
 
 def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
-    """Sentences on which side is better, with their tone ("good", "bad", "warn"): one for each measure and outcome."""
+    """Sentences on which side is better, with their tone ("good", "bad", "warn"): one for each measure and outcome.
+
+    Of three sides or more one on the best comes first, by the first measure on the first split and level.
+    """
     changes: dict[tuple[str, str, str], list[str]] = {}
     less = record.sides[0].name if record.sides else ""
     measures = judged_measures(record)
@@ -181,7 +184,7 @@ def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
                 for change in table.differences:
                     if change.measure == measure and change.of == side.name:
                         changes.setdefault((change.of, measure, change.outcome), []).append(_where(change, table))
-    lines = []
+    lines = _best(record.tables[0], measures[0]) if record.tables else []
     for (side_name, measure, outcome), texts in changes.items():
         words = f"{side_name} is {outcome} than {less}"
         if outcome == "open":
@@ -190,6 +193,16 @@ def compare_lines(record: CompareRecord) -> list[tuple[str, str]]:
             words += f" by {named(measure)}"
         lines.append((_TONES[outcome], f"{words}: {'; '.join(texts)}."))
     return lines
+
+
+def _best(table: LevelTable, measure: str) -> list[tuple[str, str]]:
+    """A sentence on the best of three sides or more, with its tone."""
+    changes = table.differences_of(measure)
+    outcomes = {side: change.outcome for side, change in changes.items()}
+    shares = {change.less: change.reference for change in changes.values()}
+    shares |= {side: change.value for side, change in changes.items()}
+    tone = next((_TONES[outcome] for outcome in ("better", "open", "worse") if outcome in outcomes.values()), "warn")
+    return [(tone, f"{table.split} by {table.level}: {line}") for line in best_line(measure, shares, outcomes)]
 
 
 def judged_measures(record: CompareRecord) -> list[str]:

@@ -34,6 +34,7 @@ from trivet.reports.measures import (
     EVALUATION,
     OVERS,
     VERIFICATION,
+    best_line,
     best_text,
     between,
     by_chance,
@@ -122,21 +123,25 @@ class LevelView:
     def headlines(self) -> list[str]:
         """The sentences that answer first: on other forms, else by the first of the leading measures.
 
-        Of several embeddings those of another leading measure follow that is clear where the first is not.
+        Of three embeddings or more the best comes before them. Of several those of another leading measure follow that
+        is clear where the first is not.
         """
         if self.answers or not self.leads:
             return self.answers
         first = self.leads[0]
         if self.several:
-            return [*_compared(self, first), *_better_otherwise(self, first)]
+            return [*_best(self, first), *_compared(self, first), *_better_otherwise(self, first)]
         return _sentences(self, first)
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on other forms of embeddings, on leading measures against chance, and on one against another."""
+        """Sentences on other forms of embeddings or the best of them, on leading measures against chance, and on one
+        against another.
+        """
+        best = self.answers or [sentence for name in self.leads[:1] for sentence in _best(self, name)]
         against_chance = [sentence for name in self.leads for sentence in _sentences(self, name)]
         compared = [sentence for name in self.leads for sentence in _compared(self, name)]
-        return self.answers + against_chance + compared
+        return best + against_chance + compared
 
     @property
     def extremes(self) -> ClassShares | None:
@@ -388,6 +393,12 @@ def _differences(
     }
 
 
+def _best(view: LevelView, name: str) -> list[str]:
+    """A sentence on the best of three embeddings or more."""
+    outcomes = {of.label: ("open", "better", "worse")[_clear_sign(row)] for of, row in view.differences.get(name, [])}
+    return best_line(name, {shares.label: shares.value(name) for shares in view.shares}, outcomes) if outcomes else []
+
+
 def _compared(view: LevelView, name: str) -> list[str]:
     """Sentences on which embedding is better, and whether the paired interval excludes 0."""
     rows = view.differences.get(name, [])
@@ -420,16 +431,17 @@ def _better(view: LevelView, name: str, of: Shares, row: DifferenceRecord) -> st
     if abs(difference) <= _SAME:
         return f"{of.label} and {first} are equal in {named(name)}."
     better, worse, sign = (of.label, first, 1) if difference > 0 else (first, of.label, -1)
-    sentence = f"{better} is {100 * abs(difference):.1f} points better in {named(name)} than {worse}"
+    more = f"{100 * abs(difference):.1f} points"
     ends = {
         over: sorted(sign * end for end in known)
         for over in reversed(OVERS)
         if (known := interval(row.over(over))) is not None
     }
     if not ends:
-        return f"{sentence}; the record has no interval for this difference."
+        return f"{better} has {more} more {named(name)} than {worse}; the record has no interval for this difference."
     over, paired = next(iter(ends.items()))
-    sentence += f" (paired 95\u00a0% interval for {of.sampled[over]}: {between(paired, points)})"
+    in_brackets = f"(paired 95\u00a0% interval for {of.sampled[over]}: {between(paired, points)})"
+    sentence = f"{better} is {more} better in {named(name)} than {worse} {in_brackets}"
     if paired[0] > _SAME:
         return f"{sentence}. The interval excludes 0: the result would very likely hold on {of.sampled[over]}."
     if over == "classes" and "queries" in ends and ends["queries"][0] > _SAME:
@@ -437,7 +449,10 @@ def _better(view: LevelView, name: str, of: Shares, row: DifferenceRecord) -> st
             f"{sentence}. That interval includes 0, but the one for other items "
             f"({between(ends['queries'], points)}) does not: better on these classes, perhaps not on others."
         )
-    return f"{sentence}. The interval includes 0: it is not clear in {named(name)} which of the two is better."
+    return (
+        f"It is not clear in {named(name)} which of {of.label} and {first} is better: {better} has {more} more "
+        f"{in_brackets}, and the interval includes 0."
+    )
 
 
 def _rounded(count: object) -> int | None:
