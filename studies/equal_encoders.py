@@ -17,7 +17,7 @@ import torch
 
 from readers import Array, idx, texts
 from real_fates import apply, features_of, train
-from trivet.collapse.significance import DECISIVE, compare
+from trivet.collapse.significance import DECISIVE, compare_with_reference
 from trivet.metrics import Retrieval, retrieve
 from trivet.models import ngram_vectors
 
@@ -53,13 +53,11 @@ def subsets(folder: Path, weights: Path, encoder: Path) -> Iterator[Subsets]:
             for draw in range(DRAWS):
                 chosen = np.random.default_rng((draw, count)).permutation(present)[:count]
                 rows = np.isin(labels, chosen)
-                found = compare([found_of(a[rows], labels[rows])], [found_of(b[rows], labels[rows])], **UNNAMED)
-                told += found.worse or found.better
-                large += abs(found.difference) >= DECISIVE
+                sides = [found_of(each[rows], labels[rows]) for each in (a, b)]
+                both = [compare_with_reference(*pair, name="", level="") for pair in (sides, sides[::-1])]
+                told += any(found.worse for found in both)
+                large += abs(both[0].difference) >= DECISIVE
             yield Subsets(name, len(present), count, recalls, DRAWS, large, told)
-
-
-UNNAMED = {"reference": "", "level": ""}
 
 
 def pairs(folder: Path, weights: Path, encoder: Path) -> Iterator[tuple[str, Array, Array, Array]]:

@@ -155,28 +155,24 @@ def watched_runs() -> Iterator[str]:
         f"these fates"
     )
     yield f"the judgement was for {batches['right']} and {guest['right']} of {batches['lost']}"
-    assert not batches["closing wrong"] + guest["closing wrong"] + batches["false kind"]
-    assert {each["accused"] for each in (batches, guest)} == {1}
-    (start, end), events = next(
-        (run["hidden"], run["called"]["guest"]["events"])
-        for run in found["runs"]
-        if run["expected"] == "healthy" and run["called"]["guest"]["events"]
-    )
-    assert [event["kind"] for event in events] == ["harm"]
-    yield (
-        f"1 of {batches['healthy']} healthy ones was accused, at its last call and by halves: it had lost "
-        f"{100 * (start['fine'] - end['fine']):.1f} points"
-    )
+    assert not batches["closing wrong"] + guest["closing wrong"] + batches["false kind"] + guest["false kind"]
+    assert {each["accused"] for each in (batches, guest)} == {0}
+    yield f"None of {batches['healthy']} healthy ones was accused"
     yield (
         f"{strict['false kind']} runs, as a guest {strict_guest['false kind']}, were called a kind that they never "
-        f"were, all but {guest['false kind']}, a guest, by"
+        "were, all by no more than sampling error"
     )
     right = batches["closing right"]
     yield f"right for {right}, wrong for none, and left {batches['closed'] - right} open"
-    first = found["first"]["counts"]["with batches"]
+    ranked = [run for run in found["runs"] if "rank-biased" in run["called"]["with batches"]["closing"]]
+    assert all({"harm", "class-collapse", "network-collapse"} & {*[*run["fates"].values()][-1]} for run in ranked)
+    yield f"{len(ranked)} of these runs end below their start by rank-biased precision alone; all had lost"
+    second, first = (found["earlier"][f"{name} draw"]["counts"] for name in ("Second", "First"))
+    strict, first = second["with batches, strictly"], first["with batches"]
     yield (
-        f"had {first['right']} of {first['lost']} kinds right and {first['closed'] - first['closing right']} "
-        "sentences open"
+        f"of {strict['lost']} and {first['lost']} runs that lost, had {strict['right']} and {first['right']} of the "
+        f"right kind, and {strict['accused']} of {strict['healthy']} and {first['accused']} of {first['healthy']} "
+        "healthy ones accused"
     )
 
 

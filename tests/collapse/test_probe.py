@@ -75,7 +75,7 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
     """In plain Python, sharing nothing with the library."""
     count = len(points)
     middle = [fmean(column) for column in zip(*points, strict=True)]
-    own, other, recalls, halves, strangers = [], [], [], [], 0
+    own, other, recalls, ranked, strangers = [], [], [], [], 0
     for i in range(count):
         distances = [math.dist(points[i], points[j]) for j in range(count)]
         others = [j for j in range(count) if j != i]
@@ -84,11 +84,11 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
         recalls.append(fmean(labels[j] == labels[i] for j in nearest))
         for j in others:
             (own if labels[j] == labels[i] else other).append(distances[j])
-        halves.append(0.0)
+        ranked.append(0.0)
         for distance in {distances[j] for j in others}:
             tied = [labels[j] == labels[i] for j in others if distances[j] == distance]
             none_nearer = 0.5 ** sum(distances[j] < distance for j in others)
-            halves[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
+            ranked[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
         ten = [labels[j] for j in sorted(others, key=lambda j: distances[j])[:10]]
         most = max((ten.count(one) for one in set(ten) - {labels[i]}), default=0)
         strangers += ten.count(labels[i]) <= 1 and most >= 6
@@ -98,7 +98,7 @@ def definition(points: list[list[float]], labels: list[int]) -> dict[str, Any]:
         "relative_spread": math.sqrt(around / total),
         "within_between": fmean(own) / fmean(other),
         "strangers": strangers / count,
-        "halves": halves,
+        "rank_biased": ranked,
     }
 
 
@@ -112,7 +112,7 @@ def test_a_look_equals_the_definition(apart: float) -> None:
     labels[39] = 3  # alone
     found = measure_probe(3, points, [labels.numpy()])
     wanted = definition(points.tolist(), labels.tolist())
-    assert found.scores[0].halves == pytest.approx(wanted.pop("halves"), rel=1e-9)
+    assert found.scores[0].rank_biased == pytest.approx(wanted.pop("rank_biased"), rel=1e-9)
     for name, value in wanted.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-9), name
     assert math.isnan(found.fine_recall)
@@ -319,28 +319,29 @@ def test_what_may_be_chance_or_comes_back_is_no_harm(apart: Callable[[int], floa
 
 
 @pytest.mark.parametrize(("before", "after", "called"), [(2.8, 2.6, True), (2.8, 2.7, False)])
-def test_random_halves_tell_harm_that_all_items_leave_open(before: float, after: float, called: bool) -> None:
+def test_rank_biased_precision_tells_harm_that_recall_leaves_open(before: float, after: float, called: bool) -> None:
     monitor = watched(steady, lambda step: held_out(apart=after if step else before))
     closing = monitor.closing()
     assert closing is not None
     assert [event.kind for event in monitor.events] == (["harm"] if called else [])
     assert ("below its start" in closing) is called
     if called:
-        assert "recall@1 in random halves of them by the labels is" in monitor.events[0].rule
-        assert "points (99 % interval in random halves of them " in closing
+        assert re.search(r"points; of rank-biased precision -\d+\.\d to -\d+\.\d\)", monitor.events[0].rule)
+        assert re.search(r"to \d+\.\d; of rank-biased precision \d+\.\d to \d+\.\d\) below its start", closing)
     start, end = monitor.probing.reference, monitor.probing.last
     assert start is not None
     assert end is not None
-    assert not monitor.probing._compared_with(end, start).worse
+    assert monitor.probing._compared_with(end, start).high >= 0
 
 
-def test_random_halves_alone_do_not_tell_that_a_run_ends_above_its_start() -> None:
+def test_rank_biased_precision_alone_does_not_tell_that_a_run_ends_above_its_start() -> None:
     monitor = watched(steady, lambda step: held_out(apart=2.8 if step else 2.6))
     start, end, closing = monitor.probing.reference, monitor.probing.last, monitor.closing()
     assert start is not None
     assert end is not None
     assert closing is not None
-    assert monitor.probing._compared_with(end, start, halves=True).better
+    ranked = [result.scores[0].rank_biased for result in (end, start)]
+    assert compare_values(*ranked, CLASSES.numpy(), reference="", level="").better
     assert "ends as it began, as far as can be told (+" in closing
 
 
@@ -461,7 +462,7 @@ def test_a_call_by_a_relation_equals_the_definition(name: str) -> None:
     rows[20:] = rows[:20] + 0.3 * rows[20:]
     rows[:6] = rows[6:12]  # equally near
     points = rows.tolist()
-    recalls, halves, chances, own, other = [], [], [], [], []
+    recalls, ranked, chances, own, other = [], [], [], [], []
     for i in range(40):
         compared = [j for j in range(40) if j != i and rule(i, j) >= 0]
         distances = {j: math.dist(points[i], points[j]) for j in compared}
@@ -472,15 +473,15 @@ def test_a_call_by_a_relation_equals_the_definition(name: str) -> None:
         least = min(distances.values())
         recalls.append(fmean(rule(i, j) for j in compared if distances[j] == least))
         chances.append(fmean(rule(i, j) for j in compared))
-        halves.append(0.0)
+        ranked.append(0.0)
         for distance in {*distances.values()}:
             tied = [rule(i, j) for j in compared if distances[j] == distance]
             none_nearer = 0.5 ** sum(distances[j] < distance for j in compared)
-            halves[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
+            ranked[-1] += none_nearer * (1 - 0.5 ** len(tied)) * fmean(tied)
     assert 0 < fmean(recalls) < 1
     result = measure_probe(0, rows, [relation])
     assert result.recall == pytest.approx(fmean(recalls), rel=1e-9)
-    assert result.scores[0].halves == pytest.approx(halves, rel=1e-9)
+    assert result.scores[0].rank_biased == pytest.approx(ranked, rel=1e-9)
     assert result.within_between == pytest.approx(fmean(own) / fmean(other), rel=1e-9)
     assert result.by_chance is not None
     assert result.by_chance[0] == pytest.approx(fmean(chances), rel=1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from statistics import fmean, variance
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,8 +13,14 @@ from scipy import stats
 from tests.collapse.test_diagnosis import LABELS, clusters
 
 from trivet.collapse import SamplingStrategy, diagnose
-from trivet.collapse.healthy import _points
-from trivet.collapse.significance import compare, compare_groups, compare_values, recall_by_chance
+from trivet.collapse.significance import (
+    compare,
+    compare_groups,
+    compare_values,
+    compare_with_reference,
+    recall_by_chance,
+    signed_points,
+)
 from trivet.collapse.verdict_type import measure_words
 from trivet.losses import TripletLoss
 from trivet.metrics import Retrieval, retrieve
@@ -97,6 +104,57 @@ def test_embeddings_are_compared_by_the_variances_of_items_in_both_roles() -> No
     both = compare_groups(groups, reference="", level="", measure="map@r")
     assert both.queries == 800
     assert both.high - both.low < 0.8 * (found.high - found.low)
+
+
+def rank_biased_precision(rows: np.ndarray, labels: np.ndarray) -> list[float]:
+    """Of each item: of the others, the nearest first, those of its class add 1/2, 1/4, 1/8 and so on."""
+    values = []
+    for i, row in enumerate(rows):
+        others = sorted((math.dist(row, other), j) for j, other in enumerate(rows) if j != i)
+        values.append(sum(0.5**rank for rank, (_, j) in enumerate(others, 1) if labels[j] == labels[i]))
+    return values
+
+
+def test_a_loss_that_recall_leaves_open_is_told_by_rank_biased_precision() -> None:
+    labels = LABELS[::4]
+    before = clusters(0, 0.8)[::4]
+    after = before + 0.5 * np.random.default_rng(6).standard_normal(before.shape)
+    now, then = (retrieve(rows, labels, measures=("recall@1",)) for rows in (after, before))
+    open_ = compare([now], [then], reference="start", level="kind")
+    assert open_.rank_biased is None
+    assert (open_.doubtful, open_.worse) == (True, False)
+    found = compare_with_reference(now, then, name="start", level="kind")
+    assert (found.low, found.high, found.worse, found.doubtful) == (open_.low, open_.high, True, False)
+    assert found.rank_biased is not None
+    values = [rank_biased_precision(rows, labels) for rows in (after, before)]
+    assert found.rank_biased.score == pytest.approx(fmean(values[0]))
+    assert found.rank_biased.difference == pytest.approx(fmean(values[0]) - fmean(values[1]))
+    assert found.rank_biased.high < 0
+    # It shows no gain, and is of no interest where recall@1 decides, of another measure, or of many queries.
+    assert not compare_with_reference(then, now, name="", level="").better
+    for pair, measure in (((after, before), "map@r"), ((before, after), "recall@1")):
+        of = [retrieve(rows, labels, measures=(measure,)) for rows in pair]
+        assert compare_with_reference(of[0], of[1], name="", level="", measure=measure).rank_biased is None
+    values_of = [each.values[:, 0] for each in (now, then)]
+    ranked = tuple(np.array(each) for each in values)
+    rough = compare_values(*values_of, labels, reference="", level="", rank_biased=(ranked[0], ranked[1]))
+    assert rough.rank_biased is not None
+    assert (rough.worse, rough.rank_biased.difference) == (True, found.rank_biased.difference)
+    many = np.repeat(labels, 11), [np.repeat(each, 11) for each in (*values_of, *ranked)]
+    sure = compare_values(*many[1][:2], many[0], reference="", level="", rank_biased=(many[1][2], many[1][3]))
+    assert sure.queries > 1000
+    assert sure.rank_biased is None
+
+
+@pytest.mark.parametrize("without_positive", ["miss", "drop"])
+def test_queries_are_ranked_anew_by_other_measures(without_positive: Literal["miss", "drop"]) -> None:
+    rows, labels = clusters(0, 1.0)[:150], np.append(LABELS[:149], 99)
+    options = {"sample": np.arange(20, 150), "without_positive": without_positive}
+    first, other = (retrieve(rows, labels, measures=(name,), **options) for name in ("recall@1", "rbp"))
+    found = first.by(["rbp"])
+    assert found.values[:, 0].tolist() == pytest.approx(other.values[:, 0].tolist(), nan_ok=True)
+    assert found.chance == other.chance
+    assert [found.intervals()["rbp"]] == [other.intervals()["rbp"]]
 
 
 def test_classes_that_were_trained_on_are_judged_over_their_items_alone() -> None:
@@ -209,7 +267,7 @@ def test_the_name_of_a_reference_stays_as_it_is() -> None:
 
 
 def test_an_end_of_the_interval_is_not_said_to_be_minus_zero() -> None:
-    assert [_points(one) for one in (-0.075, -0.0004, 0.0004, 0.0)] == ["-7.5", "-0.04", "+0.04", "+0.0"]
+    assert [signed_points(one) for one in (-0.075, -0.0004, 0.0004, 0.0)] == ["-7.5", "-0.04", "+0.04", "+0.0"]
 
 
 def test_what_is_open_is_not_called_healthy() -> None:

@@ -24,7 +24,7 @@ from trivet.metrics.tie_expectations import measures_of
 
 NAMES = (
     "recall@1", "recall@3", "precision@1", "precision@3", "r-precision", "map@r", "map",
-    "found@3", "map@3", "ndcg@3", "ndcg", "mrr",
+    "found@3", "map@3", "ndcg@3", "ndcg", "mrr", "rbp",
 )  # fmt: skip
 WAYS = ("singles", "codes", "doubles", "differences")
 
@@ -71,6 +71,7 @@ def of_order(relevance: Sequence[int]) -> list[Fraction | float]:
         math.fsum(gains[:3]) / math.fsum(best[:3]),
         math.fsum(gains) / math.fsum(best),
         Fraction(1, found.index(True) + 1),
+        sum((Fraction(1, 2 ** (rank + 1)) for rank, hit in enumerate(found) if hit), start=Fraction(0)),
     ]
 
 

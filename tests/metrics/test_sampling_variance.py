@@ -25,6 +25,7 @@ NAMES = (
     "map@r",
     "map",
     "mrr",
+    "rbp",
     "ndcg",
 )
 SIZES = np.array([1, 2, 3, 4, 6, 9])

@@ -13,6 +13,7 @@ from trivet.collapse.batch_measures import NEIGHBOR_MEASURES, SUM_MEASURES
 from trivet.collapse.batch_risk import features, risk, settled
 from trivet.collapse.forecast import forecast
 from trivet.collapse.probe import FINER, Probe, ProbeResult, ProbeTracker
+from trivet.collapse.significance import rank_biased_words
 from trivet.collapse.strategy import SamplingStrategy
 from trivet.collapse.thresholds import THRESHOLDS, Threshold, exploding_norm
 from trivet.collapse.weight_motion import FirstWeights, WeightMotion
@@ -306,10 +307,10 @@ class Judge:
         elif stays:
             target = "their class" if now.by_chance is None else "a positive"
             named = " and ".join(
-                f"{measure} by {comparison.level} is {_change(comparison.score, comparison.reference_score)} at the "
+                f"recall@1 by {comparison.level} is {_change(comparison.score, comparison.reference_score)} at the "
                 f"start (99 % interval of the difference {100 * comparison.low:+.1f} to "
-                f"{100 * comparison.high:+.1f} points)"
-                for measure, comparison in stays
+                f"{100 * comparison.high:+.1f} points{rank_biased_words(comparison.rank_biased)})"
+                for comparison in stays
             )
             self._report(
                 "harm",
@@ -343,7 +344,7 @@ class Judge:
             return False
         earlier = (probing.reference, probing.best)
         drops = [drop for other in earlier for drop in probing.stays_below(other, ended=ended)]
-        return any(drop.comparison.level == FINER for drop in drops)
+        return any(drop.level == FINER for drop in drops)
 
     def _lost_inside(self) -> tuple[float, float, bool] | None:
         """(fine recall of the batches now, at its best, lost for certain) where it was lost and classes are tight."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from trivet.collapse.measures import Measures
 from trivet.collapse.rules import above_chance
-from trivet.collapse.significance import OF_CLASSES, Comparison, in_words
+from trivet.collapse.significance import OF_CLASSES, Comparison, in_words, rank_biased_words, signed_points
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.collapse.verdict_type import Verdict
 from trivet.runtime.caller import for_caller
@@ -245,14 +245,9 @@ def comparison_text(comparison: Comparison, level: str) -> str:
     """A comparison in words, with its numbers."""
     by = "" if comparison.level == level else f" by {comparison.level}"
     change = f"{100 * abs(comparison.difference):.1f} points {'less' if comparison.difference < 0 else 'more'}"
+    classes = OF_CLASSES if comparison.known_classes else ""
     return (
         f"recall@1{by} {100 * comparison.score:.1f} %, against {100 * comparison.reference_score:.1f} % of "
-        f"{in_words(comparison.reference)}: {change} (interval {_points(comparison.low)} to "
-        f"{_points(comparison.high)}{OF_CLASSES if comparison.known_classes else ''})"
+        f"{in_words(comparison.reference)}: {change} (interval {signed_points(comparison.low)} to "
+        f"{signed_points(comparison.high)}{rank_biased_words(comparison.rank_biased)}{classes})"
     )
-
-
-def _points(difference: float) -> str:
-    """With its sign; to two digits where one would show none."""
-    text = f"{100 * difference:+.1f}"
-    return text if text.strip("+-") != "0.0" or not difference else f"{100 * difference:+.2f}"

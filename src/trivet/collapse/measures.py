@@ -26,7 +26,7 @@ from trivet.collapse.modes import class_modes, mode_sharing, modes_index, refere
 from trivet.collapse.relation_chance import relation_recall_by_chance, sides_of
 from trivet.collapse.retention import Retention, inside_structure, lost_inside, mode_retention
 from trivet.collapse.rounding import rounding_error, rounding_loss
-from trivet.collapse.significance import Comparison, compare, recall_by_chance
+from trivet.collapse.significance import Comparison, compare_with_reference, recall_by_chance
 from trivet.collapse.spectrum import by_products, rank_of, singular_values
 from trivet.collapse.sphere import alignment, uniformity
 from trivet.collapse.spread import QUERIES, class_members, class_spread, fine_coarse_index, related_spread, strangers
@@ -502,7 +502,7 @@ def _compared(
 ) -> tuple[Comparison, ...]:
     """Compare level by level with each reference; what no query of a level can find says nothing."""
     return tuple(
-        compare([of], [other[at]], reference=name, level=at, measure=measure, known_classes=at in trained)
+        compare_with_reference(of, other[at], name=name, level=at, measure=measure, known_classes=at in trained)
         for at, of in now.items()
         for name, other in references.items()
     )

@@ -16,7 +16,14 @@ from trivet.collapse.batch_measures import pair_codes
 from trivet.collapse.distances import WIDE_SPOT, about_sides, centred, occupied_spots, relative_spread
 from trivet.collapse.relation_chance import recall_by_permutations, sides_of
 from trivet.collapse.rules import EmbeddingShape, above_chance, network_collapse, retrieval_lost
-from trivet.collapse.significance import FLOOR, LEVEL, Comparison, compare_values, recall_by_chance
+from trivet.collapse.significance import (
+    FLOOR,
+    LEVEL,
+    Comparison,
+    compare_values,
+    rank_biased_words,
+    recall_by_chance,
+)
 from trivet.collapse.spectrum import singular_values
 from trivet.collapse.spread import stranger_share
 from trivet.collapse.thresholds import THRESHOLDS
@@ -56,9 +63,7 @@ class ItemScores(NamedTuple):
     """Scores of each item of a probe at one level, `(M,)`; of a relation, of those that have a positive."""
 
     hits: Floats  # what it adds to recall@1
-    # the same where each other item is left out with probability 1/2, the mean over all that may be: the gallery is a
-    # sample as well, so fewer items tell as much.
-    halves: Floats
+    rank_biased: Floats  # and to rank-biased precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +180,7 @@ class ProbeLevel(NamedTuple):
             squared = squared.masked_fill(~(self.positive | self.negative), torch.inf)[self.rows]
             ordered, items = squared.sort(dim=1)
         positive = self.positive[self.rows]
-        return ItemScores(_hits(squared, positive), _halves(ordered, items, positive))
+        return ItemScores(_hits(squared, positive), _rank_biased(ordered, items, positive))
 
     def by_chance(self, recall: float, neighbors: Integers) -> tuple[float, float] | None:
         """Recall@1 of items that are all equal, and up to where it comes by chance; see `ProbeResult`."""
@@ -259,8 +264,8 @@ def _hits(squared: Tensor, same: Tensor) -> Floats:
     return shares
 
 
-def _halves(ordered: Tensor, items: Tensor, same: Tensor) -> Floats:
-    """Recall@1 of each item in random halves of the others: the k-th nearest is the first of them once in 2^k.
+def _rank_biased(ordered: Tensor, items: Tensor, same: Tensor) -> Floats:
+    """Rank-biased precision of each item, where equally near ones come in random order.
 
     Args:
         ordered, items: `(M, M)` squared distances in ascending order, the last that to itself, and the others' rows.
@@ -285,13 +290,6 @@ class ProbeSummary:
     cost: float
     start: dict[str, float]
     series: dict[str, list[float]]
-
-
-class MeasureDrop(NamedTuple):
-    """A measure of the probe that fell, and by how much."""
-
-    measure: str
-    comparison: Comparison
 
 
 class ProbeTracker:
@@ -444,13 +442,22 @@ class ProbeTracker:
         number: int = -1,
         *,
         confidence: float = LEVEL,
-        halves: bool = False,
     ) -> Comparison:
         """Recall@1 of a result beside that of another, at the level of classes of that number."""
-        hits, before = (each.scores[number][halves] for each in (result, other))
-        reference, level = f"step {other.step}", LEVELS[: len(self.levels)][number]
+        return self._compared(result.scores[number], other, number, confidence=confidence)
+
+    def _compared(
+        self, scores: ItemScores, other: ProbeResult, number: int, *, confidence: float = LEVEL
+    ) -> Comparison:
+        before = other.scores[number]
         return compare_values(
-            hits, before, self.levels[number], reference=reference, level=level, confidence=confidence
+            scores.hits,
+            before.hits,
+            self.levels[number],
+            reference=f"step {other.step}",
+            level=LEVELS[: len(self.levels)][number],
+            confidence=confidence,
+            rank_biased=(scores.rank_biased, before.rank_biased),
         )
 
     @property
@@ -460,12 +467,11 @@ class ProbeTracker:
             self._fell = bool(self._losses([self.last], self.reference, confidence=CHOOSING))
         return self._fell
 
-    def stays_below(self, other: ProbeResult | None, *, ended: bool = False) -> list[MeasureDrop]:
-        """Measures that fell in the last two results below an earlier one, beyond chance, if recall did not rise by a
-        point.
+    def stays_below(self, other: ProbeResult | None, *, ended: bool = False) -> list[Comparison]:
+        """Comparisons at the levels where the last two results are below an earlier one, beyond chance, if recall did
+        not rise by a point.
 
-        Recall@1 is a point lower at both, and the mean of both is worse, see `Comparison`: that of recall@1, or of
-        recall@1 in random halves of the items.
+        Recall@1 is a point lower at both, and the mean of both is worse, see `Comparison`.
 
         Args:
             ended: whether no more results will come: the last alone is then compared, and may have risen.
@@ -481,32 +487,22 @@ class ProbeTracker:
         *,
         confidence: float = LEVEL,
         ended: bool = False,
-    ) -> list[MeasureDrop]:
+    ) -> list[Comparison]:
         """The levels at which results, one after the other, together have less than another; see `stays_below`."""
         some = [result for result in results if result is not None]
         if other is None or len(some) < len(results):
             return []
         drops = []
-        for number, (level, classes) in enumerate(zip(LEVELS, self.levels, strict=False)):
+        for number in range(len(self.levels)):
             recalls = [float(result.scores[number].hits.mean()) for result in (*some, other)]
             rises = recalls[-2] >= recalls[0] + FLOOR
             if max(recalls[:-1]) > recalls[-1] - FLOOR or (rises and not ended):
                 continue
             compared = some[-1:] if ended else some
-            now = [
-                np.mean(columns, axis=0)
-                for columns in zip(*(result.scores[number] for result in compared), strict=True)
-            ]
-            reference, then = f"step {other.step}", other.scores[number]
-            recall, halves = (
-                compare_values(*pair, classes, reference=reference, level=level, confidence=confidence)
-                for pair in zip(now, then, strict=True)
-            )
-            if recall.worse:
-                drops.append(MeasureDrop("recall@1", recall))
-            elif halves.worse:
-                drops.append(MeasureDrop("recall@1 in random halves of them", halves))
-        return drops
+            columns = zip(*(result.scores[number] for result in compared), strict=True)
+            mean = ItemScores(*(np.mean(column, axis=0) for column in columns))
+            drops.append(self._compared(mean, other, number, confidence=confidence))
+        return [drop for drop in drops if drop.worse]
 
     def collapse(self) -> str | None:
         """The rule by which the last two results are a network collapse beside the start, of the last; None if one is
@@ -537,17 +533,14 @@ class ProbeTracker:
         if now is None or start is None or best is None:
             return None
         level = LEVELS[len(self.levels) - 1]
-        change, halves = (self._compared_with(now, start, halves=halves) for halves in (False, True))
+        change = self._compared_with(now, start)
         gain = change.difference
         if change.worse or change.better:
-            near, far = sorted(100 * abs(end) for end in (change.low, change.high))
+            sign = -1 if change.worse else 1
+            near, far = sorted((100 * sign * change.low, 100 * sign * change.high))
+            ends = f"{near:.1f} to {far:.1f}{rank_biased_words(change.rank_biased, below=True)}"
             side = "below" if change.worse else "above"
-            where = f"{100 * abs(gain):.1f} points (99 % interval {near:.1f} to {far:.1f}) {side} its start"
-        elif halves.worse and gain <= -FLOOR:  # not above likewise, where halves are too sure
-            where = (
-                f"{-100 * gain:.1f} points (99 % interval in random halves of them {-100 * halves.high:.1f} to "
-                f"{-100 * halves.low:.1f}) below its start"
-            )
+            where = f"{100 * abs(gain):.1f} points (99 % interval {ends}) {side} its start"
         else:
             where = f"as it began{' or lower' if change.doubtful else ''}, as far as can be told "
             where += f"({100 * gain:+.1f} points, 99 % interval {100 * change.low:+.1f} to {100 * change.high:+.1f})"

@@ -126,6 +126,18 @@ class Retrieval:
         columns = [self.measures.index(name) for name in measures]
         return replace(self, measures=tuple(measures), values=self.values[:, columns])
 
+    def by(self, measures: Sequence[str]) -> Retrieval:
+        """Other measures of the same queries, ranked anew.
+
+        Raises:
+            ValueError: if it was read from a file, or a name is not that of a measure.
+        """
+        if self.task is None:
+            raise ValueError("a retrieval that was read from a file cannot be ranked anew: embed the items again.")
+        names, task = check_measures(measures), replace(self.task, levels=[self.task.levels[self.level]])
+        (ranked,) = _rank(task, names, "miss" if self.counted.all() else "drop")
+        return replace(ranked, task=self.task, level=self.level)
+
     def differences(self, other: Retrieval, *, level: float = 0.95) -> dict[str, dict[Over, Difference]]:
         """Measure -> over -> mean of this less that of another embedding, of the same queries in the same order.
 
@@ -183,8 +195,9 @@ def retrieve(
             class the gallery gives it: then it counts neither as a positive nor as a wrong item.
         junk: `(M,)` bool, the gallery items that are neither right nor wrong; they are taken out.
         measures: "recall@K" (one is found), "precision@K", "found@K" (the share found), "map@K", "ndcg@K",
-            "r-precision", "map@r", "map", "mrr", "ndcg". In ndcg a positive gains its relevance, without a power of 2,
-            and 1 where relevance is binary; other items gain nothing.
+            "r-precision", "map@r", "map", "mrr", "rbp" (rank-biased precision, persistence 1/2), "ndcg". In ndcg a
+            positive gains its relevance, without a power of 2, and 1 where relevance is binary; other items gain
+            nothing.
         distance: "euclidean", or "cosine" (1 - cosine similarity; a row of zeros has similarity 0 to other rows).
         without_positive: a query with nothing to be found is a miss, or is dropped.
         distributed: share the queries among the processes of torch.distributed; each must call with the same input,
@@ -249,9 +262,22 @@ def retrieve_levels(
     task = retrieval_task(
         embeddings, labels, gallery, gallery_labels, sample, cameras, gallery_cameras, self_rows, junk, distance
     )
+    ranked = _rank(task, names, without_positive, distributed=distributed, progress=progress)
+    return dict(zip(labels, ranked, strict=True))
+
+
+def _rank(
+    task: RetrievalTask,
+    names: tuple[str, ...],
+    without_positive: WithoutPositive,
+    *,
+    distributed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Retrieval]:
+    """The measures at every level of a task."""
     search, queries = ExactSearch(task, first=first_decides(names), graded=gains_decide(names)), len(task.queries)
-    values = torch.zeros(2, len(labels), queries, len(names), dtype=torch.float64)  # found, and by chance
-    positives = torch.zeros(len(labels), queries, dtype=torch.int64)
+    values = torch.zeros(2, len(task.levels), queries, len(names), dtype=torch.float64)  # found, and by chance
+    positives = torch.zeros(len(task.levels), queries, dtype=torch.int64)
     first, step = _share() if distributed else (0, 1)
     blocks, done = search.blocks()[first::step], 0
 
@@ -271,10 +297,7 @@ def retrieve_levels(
     search.stand_all(blocks, measured, take)
     if distributed and step > 1:
         values, positives = map(sum_over_processes, (values, positives))  # each value is one number and zeros
-    return {
-        level: to_retrieval(names, values[:, i], positives[i], task, i, without_positive)
-        for i, level in enumerate(labels)
-    }
+    return [to_retrieval(names, values[:, i], positives[i], task, i, without_positive) for i in range(len(task.levels))]
 
 
 def recall_at_k(

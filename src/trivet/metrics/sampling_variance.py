@@ -226,6 +226,8 @@ def _gains(name: str, nearer: Integers, before: Integers, count: Integers, grade
         return np.asarray(inside & (before == 0), np.float64)
     if measure == "mrr":
         return np.where(before == 0, 1 / np.maximum(rank + 1, 1), 0.0)
+    if measure == "rbp":
+        return np.asarray(0.5 ** (rank + 1.0))
     if measure == "precision":
         return np.asarray(inside / limit)
     if measure == "map":

@@ -118,11 +118,26 @@ def reciprocal_rank(ranks: PositiveRanks) -> Tensor:
     return values[which]
 
 
+def rank_biased_precision(ranks: PositiveRanks) -> Tensor:
+    """Rank-biased precision `(Q,)` with a persistence of 1/2: a positive at rank i adds 2^-i.
+
+    It is the expected recall@1 where each other item is left out of the gallery with probability 1/2. One positive
+    gives 1/2 at most, and R of them 1 - 2^-R.
+
+    Source:
+        Moffat, Zobel, "Rank-biased precision for measurement of retrieval effectiveness", TOIS 2008.
+    """
+    tied = ranks.tied.clamp_min(1).double()
+    shares = torch.exp2(-ranks.nearer.double()) * (1 - torch.exp2(-tied)) / tied
+    return torch.where(_present(ranks), shares, 0).sum(dim=1)
+
+
 FIXED: dict[str, Callable[[PositiveRanks], Tensor]] = {
     "r-precision": r_precision,
     "map@r": map_at_r,
     "map": average_precision,
     "mrr": reciprocal_rank,
+    "rbp": rank_biased_precision,
     "ndcg": ndcg,
 }
 AT_K: dict[str, Callable[[PositiveRanks, int], Tensor]] = {
@@ -132,7 +147,7 @@ AT_K: dict[str, Callable[[PositiveRanks, int], Tensor]] = {
     "map": map_at_k,
     "ndcg": ndcg_at_k,
 }
-FULL_RANKING = ("map", "mrr", "ndcg")  # they need the rank of every positive
+FULL_RANKING = ("map", "mrr", "rbp", "ndcg")  # they need the rank of every positive
 MEASURES = ("recall@1", "recall@2", "recall@4", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr")
 
 
@@ -140,7 +155,8 @@ def measures_of(ranks: PositiveRanks, names: Sequence[str]) -> Tensor:
     """The named measures `(Q, len(names))` float64 of each query, in [0, 1]; NaN where a query has no positive.
 
     Args:
-        names: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r", "map", "mrr", "ndcg".
+        names: "recall@K", "precision@K", "found@K", "map@K", "ndcg@K", "r-precision", "map@r", "map", "mrr", "rbp",
+            "ndcg".
     """
     values = torch.full((len(ranks.sizes), len(names)), torch.nan, dtype=torch.float64)
     some = (ranks.sizes > 0).nonzero()[:, 0]

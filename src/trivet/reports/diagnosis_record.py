@@ -18,6 +18,16 @@ class VerdictRecord(Record):
     changes: list[str] = []
 
 
+class RankBiasedComparison(Record):
+    """Rank-biased precision beside that of a reference, where recall@1 was lower and left open whether by chance."""
+
+    value: Number
+    reference_value: Number
+    difference: Number
+    low: Number
+    high: Number
+
+
 class ReferenceComparison(Record):
     """A comparison with a reference, see `trivet.collapse.Comparison`; the measure of both is in the classes below."""
 
@@ -36,6 +46,7 @@ class RecallComparison(ReferenceComparison):
     recall: Number | None = None
     reference_recall: Number | None = None
     outcome: str = ""
+    rank_biased: RankBiasedComparison | None = None
 
 
 class RankingComparison(ReferenceComparison):

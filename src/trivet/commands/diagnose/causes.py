@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from trivet.datasets import Dataset
 from trivet.label_noise import estimate_noise
 from trivet.metrics import Retrieval, retrieve
 from trivet.models import Embedder
-from trivet.reports.diagnosis_record import DiagnosisSection
+from trivet.reports.diagnosis_record import DiagnosisSection, RecallComparison
 from trivet.reports.history_record import HistoryRecord
 from trivet.training.class_sample import class_sample, level_sample
 from trivet.training.config import TrainingConfig
@@ -178,7 +178,17 @@ def _judged(items: Dataset, run: Trained) -> tuple[str, float, float] | None:
 def _comparisons(section: DiagnosisSection | None, level: str) -> list[Comparison]:
     rows = [] if section is None else section.measures.comparisons
     names = ("reference", "level", "queries", "recall", "reference_recall", "low", "high")
-    return [Comparison(*(getattr(row, name) for name in names)) for row in rows if row.level == level]
+
+    def compared(row: RecallComparison) -> Comparison:
+        first, ranked = Comparison(*(getattr(row, name) for name in names)), row.rank_biased
+        if ranked is None:
+            return first
+        of_ranks = replace(
+            first, score=ranked.value, reference_score=ranked.reference_value, low=ranked.low, high=ranked.high
+        )
+        return replace(first, rank_biased=of_ranks)
+
+    return [compared(row) for row in rows if row.level == level]
 
 
 def _moved(lost: Comparison, dataset: Dataset, run: Trained) -> Cause | None:

@@ -63,7 +63,7 @@ class EvaluateOptions(ItemOptions):
         typer.Option(
             help="recall@K, precision@K, r-precision, map@r, map, mrr, nmi, nmi-geometric, ami, nmi+, roc-auc, "
             "tar@far, verification-accuracy; with commas, or repeated. Default: all, with K = 1, 2, 4, 8 and 10. "
-            "On request also found@K (the share of the positives found), map@K, ndcg@K, ndcg."
+            "On request also found@K (the share of the positives found), map@K, rbp, ndcg@K, ndcg."
         ),
     ] = None
     distance: Distance = None

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from trivet.collapse import fine_coarse_index
-from trivet.collapse.significance import RAW, UNTRAINED, compare, comparison_json
+from trivet.collapse.significance import RAW, UNTRAINED, compare_with_reference, comparison_json
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.diagnose.inputs import of_dataset, some_items, trained_levels
 from trivet.commands.diagnose.run import diagnose_input
@@ -328,7 +328,7 @@ def _compared(
     assert of_run is not None
     known = level in trained
     compared = [
-        compare([of_run], [levels[level]], reference=reference, level=level, measure=measure, known_classes=known)
+        compare_with_reference(of_run, levels[level], name=reference, level=level, measure=measure, known_classes=known)
         for reference, levels in references.items()
     ]
     return [RecallComparison.read(comparison_json(each)) for each in compared]
@@ -336,7 +336,7 @@ def _compared(
 
 def _by_measure(measure: str, compared: RecallComparison) -> ChosenCompared:
     """A comparison by another measure than recall@1."""
-    fields = {name: value for name, value in compared if name not in ("recall", "reference_recall")}
+    fields = {name: value for name, value in compared if name not in ("recall", "reference_recall", "rank_biased")}
     return ChosenCompared(measure=measure, value=compared.recall, reference_value=compared.reference_recall, **fields)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words
+from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words, rank_biased_words
 from trivet.datasets.holdout import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
@@ -197,6 +197,7 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
     names = " and ".join(reference_name(record, item.reference) for item in distinct)
     difference = best.difference or 0.0
     text = f"{points(difference)} points over" if difference >= 0 else f"{points(-difference)[1:]} points below"
+    ranked = rank_biased_words(best.rank_biased if isinstance(best, RecallComparison) else None)
     doubt = doubt_words(
         _outcome(best),
         difference,
@@ -205,7 +206,9 @@ def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | 
         if best.known_classes or unit == "tag" or not classes or classes == 1
         else counted(classes, unit),
     )
-    return f", {text} the {_share(_scores(best)[1])} of {names} ({points(best.low)} to {points(best.high)}{doubt})"
+    return (
+        f", {text} the {_share(_scores(best)[1])} of {names} ({points(best.low)} to {points(best.high)}{ranked}{doubt})"
+    )
 
 
 def _case(record: RunRecord, split: str, level: str) -> str:
