@@ -133,6 +133,7 @@ FOLLOWED: list[tuple[Callable[..., object], dict[str, Any]]] = [
     (read_arrays, {"embeddings": ROWS.astype(int).tolist(), "labels": NAMES}),
     (read_arrays, {"embeddings": ROWS, "labels": np.array(NAMES)[:, None]}),
     (read_arrays, {"embeddings": ROWS, "labels": NUMBERS[:, None]}),
+    (read_arrays, {"embeddings": ROWS[:4], "labels": NAMES}),
     (read_arrays, {"embeddings": ROWS, "labels": [*NAMES[:4], 7, 7]}),
 ]  # fmt: skip
 

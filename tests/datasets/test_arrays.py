@@ -399,7 +399,31 @@ def test_rows_without_a_label_are_left_out_before_labels_become_texts(labels: li
 MISTAKES: dict[str, Callable[[], object]] = {
     r"labels of 'label' must be one for each embedding: got 5 for 6; pass": lambda: read_arrays(ROWS, NAMES[:5]),
     r"the embeddings of the arrays must be finite: row 2 holds NaN": lambda: read_arrays(broken(np.nan), NAMES),
-    r"the embeddings of the arrays must be finite: row 2 holds NaN or inf": lambda: read_arrays(broken(np.inf), NAMES),
+    r"the embeddings of the arrays must be finite: row 2 holds NaN or infinity, in column 1; leave": lambda: (
+        read_arrays(broken(np.inf), NAMES)
+    ),
+    r"the embeddings of the arrays must be finite: row 2 holds NaN or infinity, in column 'b'; leave": lambda: (
+        read_arrays(Frame(dict(zip("abc", broken(np.inf).T, strict=True))), NAMES)
+    ),
+    r"labels of 'label' must be classes, integers or texts: got inf": lambda: read_arrays(ROWS, [1.0] * 5 + [np.inf]),
+    r"labels of 'label' must be classes, integers or texts: got -inf": lambda: read_arrays(
+        ROWS, np.array([1.0] * 5 + [-np.inf])
+    ),
+    r"embeddings must have a row for each label: got shape \(3, 6\) for 6 labels; they seem transposed": lambda: (
+        read_arrays(ROWS.T, NAMES)
+    ),
+    r"embeddings of pairs must be those of both sides: got 6 rows for 12 items; pass both in a tuple": lambda: (
+        read_arrays(ROWS, trivet.Pairs(6, 6))
+    ),
+    r"the embeddings of the arrays must be rows of numbers: got 2 arrays of shapes \(6, 3\), \(6,\); join": lambda: (
+        read_arrays((ROWS, NAMES), NAMES)
+    ),
+    r"the embeddings of the arrays must be rows of numbers: got 2 arrays of shapes \(4, 3\), \(2, 3\); join": lambda: (
+        read_arrays([ROWS[:4], ROWS[4:]], NAMES)
+    ),
+    r"labels must be one for each row: got 'name', a name of columns; pass .*, embeddings\['name'\]\.": lambda: (
+        read_arrays(Frame({**by_dimension(ROWS), "name": NAMES}), "name")
+    ),
     r"the embeddings of the arrays must have shape \(N, d\).*got \(6,\)": lambda: read_arrays(ROWS[:, 0], NAMES),
     r"the embeddings of the arrays must have shape \(N, d\).*got \(1, 6": lambda: read_arrays(ROWS[None], NAMES),
     r"embeddings must have shape \(N, d\)": lambda: read_arrays([], [], name="embeddings"),

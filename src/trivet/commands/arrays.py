@@ -51,9 +51,11 @@ def of_arrays(
         @wraps(function)
         def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
             if len(arguments) > len(first):
+                paired = any(type(value).__name__ == "Pairs" for value in arguments)
+                sides = f" Both sides of pairs go in one tuple: {function.__name__}((left, right), pairs)." * paired
                 raise TypeError(
                     f"{function.__name__} must be given all but {' and '.join(first)} by name: got {len(arguments)} "
-                    f"values without one; put a name before each of the others, of {', '.join(others)}."
+                    f"values without one; put a name before each of the others, of {', '.join(others)}.{sides}"
                 )
             if unknown := options.keys() & INSTEAD.keys() - {*first, *others}:
                 name = min(unknown)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from os import curdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import typer
 
 # Arguments that hold what a command reads from a file, where an option has the same name.
 IN_MEMORY = ("embeddings", "labels", "gallery", "fine", "reference", "texts", "separator", "match", "split", "index")
@@ -68,8 +71,22 @@ def parsed_options(name: str, arguments: Mapping[str, Any]) -> Any:
         return command.make_context(name, words)
     except typer.TyperException as error:
         wrong = "^Invalid value for '(.+?)': (?:Value error, )?"
-        text = re.sub(wrong, rf"\1 must be as trivet {name} takes it: ", error.format_message())
+        text = re.sub(wrong, rf"\1 must be as trivet {name} takes it: ", explained(error, arguments))
         raise ValueError(text) from None
+
+
+def explained(error: typer.TyperException, arguments: Mapping[str, Any] | None = None) -> str:
+    """The message of an error in options, with what an option means whose value is no number or too small.
+
+    Args:
+        arguments: name -> value, of a function; None for what was typed.
+    """
+    option, text = getattr(error, "param", None), error.format_message()
+    limit = re.search("Input should be (.+?)(?:, unable to .+)?$", text)
+    if option is None or limit is None:
+        return text
+    name, value = (option.opts[0], "") if arguments is None else (option.name, f": got {arguments[option.name]!r}")
+    return f"{name} must be {limit[1]}{value}; it means: {(option.help or '').partition('. ')[0].rstrip('.')}."
 
 
 def _texts(value: Any) -> list[str]:

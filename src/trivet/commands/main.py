@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 
+from trivet.commands.call_options import explained
 from trivet.runtime.caller import command_line
 from trivet.runtime.extras import missing
 from trivet.runtime.safe_read import panics
@@ -74,7 +75,7 @@ def _run(arguments: list[str], received: list[int]) -> int:
             with panics():
                 code = app(arguments, prog_name="trivet", standalone_mode=False)
         except typer.TyperException as error:
-            return _print_error(f"{error.format_message()} See trivet --help.", error.exit_code)
+            return _print_error(f"{explained(error)} See trivet --help.", error.exit_code)
         except typer.Abort:
             code = 130
     except KeyboardInterrupt:

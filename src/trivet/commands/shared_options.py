@@ -209,7 +209,7 @@ class DataOptions(PairOptions, TagOptions, VectorOptions):
     ] = None
     minutes: Annotated[
         float | None,
-        typer.Option(help="Time within which a training must end to be tried. Default: 4, with a GPU 30."),
+        typer.Option(help="Minutes within which a training must end to be tried. Default: 4, with a GPU 30."),
     ] = None
 
     @property
@@ -224,7 +224,7 @@ class DataOptions(PairOptions, TagOptions, VectorOptions):
                 )
             files[name] = file
         values = {"weights": files, "start": [*map(str, self.start or [])], "minutes": self.minutes}
-        return {key: value for key, value in values.items() if value}
+        return {key: value for key, value in values.items() if value not in ({}, [], None)}
 
 
 @dataclass(frozen=True, kw_only=True)

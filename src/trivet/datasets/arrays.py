@@ -23,7 +23,7 @@ from trivet.mining import Classes, Relation
 from trivet.mining.pairs import Pairs
 from trivet.mining.tags import Tags
 from trivet.runtime.arrays import how_to_align
-from trivet.runtime.text import rows_hold
+from trivet.runtime.text import abbreviated, rows_hold
 
 LEVEL = "label"  # the name of labels without one
 
@@ -61,6 +61,7 @@ def read_arrays(
         ValueError: if these are not `(N, d)` finite floating point with N labels, ids and texts in the same order, a
             row has none, or a column of a data frame is no dimension.
     """
+    check_not_a_column(embeddings, labels, variables)
     named = {PAIR: paired_cells(labels)} if isinstance(labels, Pairs) else labels
     levels, tags = label_columns(named, unnamed, variables=variables)
     check_order({variables[0]: embeddings, **label_variables(labels, variables[1]), "ids": ids, "texts": texts})
@@ -68,6 +69,7 @@ def read_arrays(
         matrix = _above_each_other(embeddings, name, variables[0])
     else:
         matrix = as_matrix(embeddings, name, variables[0])
+    check_rows(matrix.shape, levels, variables, sides=isinstance(labels, Pairs) and not isinstance(embeddings, tuple))
     columns = {level: cells(values, variables[1], len(matrix), level=level) for level, values in levels.items()}
     if ids is not None:
         columns["id"] = cells(ids, "ids", len(matrix))
@@ -84,6 +86,42 @@ def read_arrays(
     if isinstance(labels, Pairs):  # rows of equal content are one item
         return vectors.select(np.sort(np.unique(labels.items.numpy(), return_index=True)[1]))
     return vectors
+
+
+def check_not_a_column(embeddings: Any, labels: Any, variables: tuple[str, str]) -> None:
+    """ValueError if labels are the name of a column of a data frame, or a list of a few, in place of its values."""
+    names = [labels] if isinstance(labels, str) else labels
+    if not is_frame(embeddings) or not isinstance(names, list) or not 0 < len(names) < max(2, embeddings.shape[0]):
+        return
+    if all(isinstance(name, str) and name in [*embeddings.columns] for name in names):
+        raise ValueError(
+            f"{variables[1]} must be one for each row: got {labels!r}, a name of columns; pass "
+            f"{without_columns(embeddings, names, variables[0])}, {variables[0]}[{labels!r}]."
+        )
+
+
+def check_rows(
+    shape: tuple[int, ...], levels: Mapping[str, Any], variables: tuple[str, str], *, sides: bool = False
+) -> None:
+    """ValueError if labels are as many as the numbers of an embedding, or those of pairs as the items of both sides.
+
+    Args:
+        shape: `(N, d)` of the embeddings.
+        levels: label level -> labels, in any form.
+        sides: whether these are of pairs, and the embeddings no tuple of both sides.
+    """
+    for values in levels.values():
+        count = len(values) if hasattr(values, "__len__") and not isinstance(values, str) else shape[0]
+        if count != shape[0] and sides:
+            raise ValueError(
+                f"{variables[0]} of pairs must be those of both sides: got {shape[0]} rows for {count} items; pass "
+                "both in a tuple, (left, right)."
+            )
+        if count == shape[1] != shape[0]:
+            raise ValueError(
+                f"{variables[0]} must have a row for each label: got shape {shape} for {count} labels; they seem "
+                f"transposed, pass np.transpose(np.asarray({variables[0]}))."
+            )
 
 
 def _above_each_other(sides: tuple[Any, ...], name: str, variable: str) -> npt.NDArray[Any]:
@@ -110,6 +148,7 @@ def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings
     """
     what = name if name == variable else f"the embeddings of {name}"
     convert = f"np.asarray({variable}, np.float32)"
+    columns = list(values.columns) if is_frame(values) else []
     if is_frame(values):
         convert = f"{variable}.astype('float32')" if hasattr(values, "iloc") else convert
         values = _frame_matrix(values, what, variable)
@@ -129,10 +168,14 @@ def as_matrix(values: Any, name: str = "the arrays", variable: str = "embeddings
         measured = f"if these are measurements, convert them with {convert}"
         remedy = measured if rows.dtype.kind in "biu" else "pass rows of numbers"
         raise ValueError(f"{what} must be floating point: got {rows.dtype}; {remedy}.")
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()
-    if broken:
+    finite = np.isfinite(rows)
+    if not finite.all():
+        columns = columns if len(columns) == rows.shape[1] else list(range(rows.shape[1]))
+        broken = [repr(columns[number]) for number in np.flatnonzero(~finite.all(axis=0))]
         raise ValueError(
-            f"{what} must be finite: {rows_hold(broken, 'NaN or infinity')}; drop these rows, or embed them again."
+            f"{what} must be finite: {rows_hold(np.flatnonzero(~finite.all(axis=1)).tolist(), 'NaN or infinity')}, in "
+            f"{'column' if len(broken) == 1 else 'columns'} {abbreviated(broken, 8)}; leave these rows out of all that "
+            "is passed, or these columns, or embed the rows again."
         )
     return rows
 
@@ -190,12 +233,12 @@ def _fraction(values: Any) -> float | None:
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":
         if values.dtype.kind != "f":
             return None
-        broken = values[np.isfinite(values) & (values != np.round(values))]
+        broken = values[~np.isnan(values) & (np.isinf(values) | (values != np.round(values)))]
         return float(broken[0]) if broken.size else None
     if isinstance(values, str | bytes) or not (isinstance(values, Iterable) and hasattr(values, "__len__")):
         return None
     for entry in values:
-        if isinstance(entry, float | np.floating) and np.isfinite(entry) and entry != round(entry):
+        if isinstance(entry, float | np.floating) and not (np.isnan(entry) or float(entry).is_integer()):
             return float(entry)
         if isinstance(entry, list | tuple | np.ndarray | Tensor) and (fraction := _fraction(entry)) is not None:
             return fraction
@@ -293,5 +336,10 @@ def _joined(rows: list[Any], what: str) -> npt.NDArray[Any]:
         raise ValueError(
             f"{what} must have the same length: row {wrong} has {lengths[wrong][0]} values, the "
             f"first row has {lengths[0][0]}; embed all rows with one model."
+        )
+    if any(len(shape) > 1 for shape in lengths):
+        raise ValueError(
+            f"{what} must be rows of numbers: got {len(arrays)} arrays of shapes {listed([*map(str, lengths[:2])])}; "
+            "join batches with np.concatenate, pass labels as a second value, and two sides with trivet.Pairs."
         )
     return np.stack(arrays) if wrong is None and arrays else np.asarray(rows)

@@ -14,7 +14,14 @@ import pyarrow as pa
 from PIL import Image
 from torch import Tensor
 
-from trivet.datasets.arrays import as_matrix, cells, label_columns, label_variables
+from trivet.datasets.arrays import (
+    as_matrix,
+    cells,
+    check_not_a_column,
+    check_rows,
+    label_columns,
+    label_variables,
+)
 from trivet.datasets.config import ItemKind
 from trivet.datasets.frames import check_dimensions, check_order, is_frame
 from trivet.datasets.judged_pairs import SIDES
@@ -96,9 +103,12 @@ def item_table(
             if value is not None:
                 raise ValueError(f"{parameter} is of single items, and these are pairs: leave it out.")
         return _pair_table(items, labels)
+    check_not_a_column(items, labels, VARIABLES)
     levels, tags = ({}, None) if labels is None else label_columns(labels, variables=VARIABLES)
     check_order({"items": items, **label_variables(labels, "labels"), "ids": ids, "split": split})
     name, column, root = _item_column(items)
+    if name == EMBEDDING:
+        check_rows((len(column), column.type.list_size), levels, VARIABLES)
     reserved = [level for level in levels if level in (EMBEDDING, TEXT, IMAGE, ID[0], SPLIT[0])]
     if reserved:
         raise ValueError(f"a label level must not be called {reserved[0]!r}, as another column is: rename it.")

@@ -24,7 +24,7 @@ from trivet.io.table import DataTable, check_embeddings, integral, is_list, is_t
 from trivet.io.vector_choice import Codes, VectorChoice
 from trivet.runtime.arrays import Booleans, Integers
 from trivet.runtime.progress import report
-from trivet.runtime.text import typed
+from trivet.runtime.text import abbreviated, typed
 
 log = logging.getLogger("trivet")
 EMBEDDING = "embedding"  # the column of embeddings in a table that Trivet writes
@@ -234,9 +234,13 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
         vectors[numbers], lacking[numbers] = rows, False
         broken[numbers] = ~np.isfinite(rows).all(axis=1)
     if broken.any():
+        finite = np.isfinite(vectors[broken]).all(axis=0)
+        single = len(chosen.names) == 1
+        names = [] if single else [repr(name) for name, whole in zip(chosen.names, finite, strict=True) if not whole]
+        where = f", in {'column' if len(names) == 1 else 'columns'} {abbreviated(names, 8)}" if names else ""
         raise ValueError(
             f"the embeddings of {table.path} must be finite: {broken.sum()} of {table.count} hold NaN or infinity, "
-            f"{table.where(np.flatnonzero(broken))}; drop these rows, or embed them again."
+            f"{table.where(np.flatnonzero(broken))}{where}; drop these rows, or embed them again."
         )
     if table.count and lacking.all():
         raise ValueError(f"{table.path} must hold embeddings: {listed(chosen.names)} has none in any row; embed them.")

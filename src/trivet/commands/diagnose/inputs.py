@@ -286,9 +286,10 @@ def matched_reference(
         if subject.split is not None and other.splits is not None:
             other = other.select(other.splits == subject.split)
         if len(other) != len(vectors):
+            turned = ", or transpose it, if each column is an item" if other.embeddings.shape[1] == len(vectors) else ""
             raise ValueError(
                 f"a reference must embed the same items in the same order: {other.name} has {len(other)} rows and "
-                f"{subject.name} {len(vectors)}; give one row for each, or an id column in both."
+                f"{subject.name} {len(vectors)}; give one row for each, or an id column in both{turned}."
             )
         notes = (f"Rows are compared with those of {other.name} in their order: not both have ids.",)
     else:
