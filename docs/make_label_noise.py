@@ -6,9 +6,9 @@ pictures are of the committed results.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +90,10 @@ def photograph(page: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the commands of the page were run")
+    folder = parser.parse_args().folder
     PICTURES.mkdir(exist_ok=True)
     calibrate()
     draw()
-    photograph(Path(sys.argv[1]) / "audit.html")
+    photograph(folder / "audit.html")

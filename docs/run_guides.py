@@ -181,6 +181,8 @@ def _tolerance(number: str) -> float:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(f"{__doc__}\nThe arguments must be guides or notebooks: got none.")
     for name in sys.argv[1:]:
         guide = Path(name).resolve()
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

@@ -9,7 +9,7 @@ are trained on; of the other classes the test texts are evaluated.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,13 @@ Rows = Sequence[tuple[str, ...]]  # a text, and its classes, the coarse one firs
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("encoder", help="folder of sentence-transformers")
+    parser.add_argument("folder", type=Path, help="where the vectors are written")
+    options = parser.parse_args()
     from sentence_transformers import SentenceTransformer
 
-    encoder, folder, domain = SentenceTransformer(sys.argv[1]), Path(sys.argv[2]), clinc_domains()
+    encoder, folder, domain = SentenceTransformer(options.encoder), options.folder, clinc_domains()
     parts = ("train", "test")
     clinc = {part: [(text, domain[intent], intent) for text, intent in texts("clinc150", part)] for part in parts}
     write(folder / "clinc150_minilm.npz", encoder, clinc, ("domain", "intent"))

@@ -303,7 +303,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r".*minutes = 0.0 cannot be used: input should be greater than 0": lambda: trivet.train(BEFORE, NAMES, minutes=0),
     r"items must have a row for each label: got shape \(5, 120\) for 120 labels": lambda: trivet.train(BEFORE.T, NAMES),
     r"a reference must embed the same items .*, or transpose it": lambda: trivet.diagnose(AFTER, NAMES, BEFORE.T),
-    r"queries must have the 5 dimensions of the index: got 2; .* transpose": lambda: trivet.search(
+    r"queries must have the 5 dimensions of the index: got 2; .* one in each row": lambda: trivet.search(
         BEFORE, BEFORE[:2].T
     ),
     r"prefixes must lie between 1 and 5, .* embeddings: got 9": lambda: trivet.evaluate(BEFORE, NAMES, prefixes=9),

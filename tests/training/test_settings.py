@@ -33,6 +33,12 @@ SHARED = ("positives", "negatives", "prefixes")  # of all losses, whatever their
     ("changes", "said"),
     [
         ({"trainng": {}}, "unknown setting 'trainng'; did you mean 'training'?"),
+        ({"lrr": 0.1}, "unknown setting 'lrr'; did you mean 'training.learning_rate'?"),
+        ({"rate": 0.1}, "unknown setting 'rate'; did you mean 'data.noise.rate'?"),
+        ({"step": 3}, "unknown setting 'step'; did you mean 'training.steps'?"),
+        ({"training": {"margn": 1}}, "unknown setting 'training.margn'; did you mean 'loss.margin'?"),
+        ({"loss": {"name": "margin", "betta": 1}}, "unknown setting 'loss.betta'; did you mean 'beta'?"),
+        ({"betta": 1, "loss": {"name": "margin"}}, "unknown setting 'betta'; did you mean 'loss.beta'?"),
         ({"loss": {"name": "triplet", "margn": 1}}, "unknown setting 'loss.margn'; did you mean 'margin'?"),
         ({"loss": {"name": "triplt"}}, "loss.name = 'triplt' is not known; did you mean 'triplet'?"),
         ({"loss": {"name": "triplet", "negatives": "seminard"}}, "did you mean 'semihard'?"),

@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
@@ -24,6 +24,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError
 
 from trivet.runtime.arguments import nearest
@@ -278,7 +279,8 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
     key = f"{path}.name" if path else "name"
     kind, message = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], holder.model_fields if holder else [])}"
+        known = holder.model_fields if holder else []
+        return f"unknown setting {path!r}; {nearest(path.rpartition('.')[2], known, synonyms=_synonyms(model, values))}"
     if kind == "literal_error" and isinstance(first["input"], str):
         return f"{path} = {first['input']!r} is not known; {nearest(first['input'], _quoted(first['ctx']['expected']))}"
     if kind == "union_tag_invalid":
@@ -297,6 +299,26 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
         listed = json.dumps(value.strip("[] ")) if isinstance(value, str) else value
         return f"{path} must be a list, such as [{listed}]: got {value!r}; write it so."
     return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
+
+
+def _synonyms(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, str]:
+    """The last name of a setting, the first letters of its words, or a further word of it -> "section.key"."""
+    paths = sorted(_settings(model, values), key=lambda path: path.count("."))
+    keys = {path: path.rpartition(".")[2] for path in paths if "." in path}
+    words = {path: key.split("_") for path, key in keys.items() if "_" in key}
+    synonyms = {word: path for path, several in reversed(words.items()) for word in several[1:]}
+    synonyms |= {"".join(word[:1] for word in several): path for path, several in reversed(words.items())}
+    return synonyms | {key: path for path, key in reversed(keys.items())}
+
+
+def _settings(model: type[BaseModel], values: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Dotted paths of the settings of a model, of two sections at most, and of the alternatives that `values` name."""
+    for key, field in model.model_fields.items():
+        yield f"{before}{key}"
+        if before.count(".") < 2 and _sections(field):
+            inner = values[key] if isinstance(values.get(key), Mapping) else {}
+            _, holder = _locate(model, (key, str(inner.get("name")), ""), values)
+            yield from () if holder is None else _settings(holder, inner, f"{before}{key}.")
 
 
 def _quoted(expected: str) -> list[str]:
@@ -322,7 +344,7 @@ def _locate(
         field = holder.model_fields.get(key) if holder else None
         if field is None:
             continue
-        members = [member for member in (field.annotation, *get_args(field.annotation)) if _is_model(member)]
+        members = _sections(field)
         if len(members) == 1:  # a section, or one that may be missing
             holder = members[0]
         elif members:
@@ -330,5 +352,7 @@ def _locate(
     return ".".join(path), holder
 
 
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _sections(field: FieldInfo) -> list[type[BaseModel]]:
+    """The models of a field that is a section; several where its name chooses."""
+    members = (field.annotation, *get_args(field.annotation))
+    return [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]

@@ -27,7 +27,8 @@ class Watch:
     """Watch held-out items while a training loop of your own goes on, with any loss of any library.
 
     They are embedded now, ever more rarely during training, and at its end: network collapse, class collapse and harm
-    are judged by them alone, as docs/collapse_method.md says. Each event becomes a warning.
+    are judged by them alone, as docs/collapse_method.md says. Each event becomes a warning. Over many steps that costs
+    at most 2 % of them, by an estimate; a short run of known length embeds them about five times all the same.
 
     Args:
         embed: gives embeddings `(M, d)` of `items`: a function, module, or method of one, such as `model.encode`. It is

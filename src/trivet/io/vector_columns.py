@@ -234,13 +234,12 @@ def stored_vectors(table: DataTable, choice: VectorChoice) -> DataTable:
         vectors[numbers], lacking[numbers] = rows, False
         broken[numbers] = ~np.isfinite(rows).all(axis=1)
     if broken.any():
-        finite = np.isfinite(vectors[broken]).all(axis=0)
-        single = len(chosen.names) == 1
-        names = [] if single else [repr(name) for name, whole in zip(chosen.names, finite, strict=True) if not whole]
-        where = f", in {'column' if len(names) == 1 else 'columns'} {abbreviated(names, 8)}" if names else ""
+        lines, of_columns = np.flatnonzero(broken), np.flatnonzero(~np.isfinite(vectors[broken]).all(axis=0))
+        wrong = [repr(chosen.names[column]) for column in of_columns] if len(chosen.names) > 1 else []
+        where = f", in {'column' if len(wrong) == 1 else 'columns'} {abbreviated(wrong, 8)}" if wrong else ""
         raise ValueError(
             f"the embeddings of {table.path} must be finite: {broken.sum()} of {table.count} hold NaN or infinity, "
-            f"{table.where(np.flatnonzero(broken))}{where}; drop these rows, or embed them again."
+            f"{table.where(lines)}{where}; drop these rows, or embed them again."
         )
     if table.count and lacking.all():
         raise ValueError(f"{table.path} must hold embeddings: {listed(chosen.names)} has none in any row; embed them.")

@@ -252,10 +252,9 @@ class Index:
         """Queries `(Q, d)`, checked, as they would be in the index."""
         points = Points(queries, distance=self.info.distance, name=name)
         if points.dimension != self.info.dimension:
-            turned = ", or transpose them, if each column is one" if len(queries) == self.info.dimension else ""
             raise ValueError(
                 f"{name} must have the {self.info.dimension} dimensions of the index: got {points.dimension}; embed "
-                f"them with the model that made the indexed embeddings{turned}."
+                "them with the model that made the indexed embeddings, one in each row."
             )
         return self._inside(whitened(points, self.whitening).rows(slice(None)), name=name)
 

@@ -26,16 +26,23 @@ KINDS: Mapping[str, tuple[type, str]] = {
 }
 
 
-def nearest(name: object, allowed: Iterable[str]) -> str:
+def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str] = {}) -> str:
     """The part of an error sentence that helps with an unknown name: the closest allowed one, then all of them.
 
     For a class of another library, or an object of it, what stands for it here.
+
+    Args:
+        synonyms: other name -> what is meant by it.
     """
     names = sorted(allowed)
     text = name if isinstance(name, str) else class_name(name)
     guess = advice(text) if text[:1].isupper() else ""
-    if not guess and isinstance(name, str) and (close := difflib.get_close_matches(text, names, n=1, cutoff=0.5)):
-        guess = f"did you mean {close[0]!r}?"
+    if (
+        not guess
+        and isinstance(name, str)
+        and (close := difflib.get_close_matches(text, {*names, *synonyms}, n=1, cutoff=0.5))
+    ):
+        guess = f"did you mean {close[0] if close[0] in names else synonyms[close[0]]!r}?"
     return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
 
 
