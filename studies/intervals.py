@@ -39,8 +39,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Draw = Callable[[np.random.Generator, bool], tuple[Array, Array]]
 RESULTS = Path(__file__).parent / "results" / "intervals.json"
 MEASURES = (
-    "recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr", "nmi", "ami", "roc-auc", "tar@far",
-    "verification-accuracy",
+    "recall@1", "recall@8", "precision@10", "r-precision", "map@r", "map", "mrr", "rbp", "nmi", "ami", "roc-auc",
+    "tar@far", "verification-accuracy",
 )  # fmt: skip
 NOISE = 0.5  # standard deviation of the noise of either embedding, over that of all coordinates
 

@@ -604,7 +604,7 @@ def coverage() -> Iterator[str]:
         rows = (row for design in designs for name, row in design.get(over, {}).items() if name.startswith(starts))
         return [100 * row[key] for row in rows]
 
-    retrieval, clusters = ("recall", "precision", "r-precision", "map", "mrr"), ("nmi", "ami")
+    retrieval, clusters = ("recall", "precision", "r-precision", "map", "mrr", "rbp"), ("nmi", "ami")
     verification, rates = ("roc", "verification"), ("tar",)
     items, classes = (found(over, "coverage", *retrieval) for over in ("queries", "classes"))
     yield (

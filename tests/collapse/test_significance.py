@@ -130,6 +130,11 @@ def test_a_loss_that_recall_leaves_open_is_told_by_rank_biased_precision() -> No
     assert found.rank_biased.score == pytest.approx(fmean(values[0]))
     assert found.rank_biased.difference == pytest.approx(fmean(values[0]) - fmean(values[1]))
     assert found.rank_biased.high < 0
+    verdict = diagnose(after, labels, before).verdicts[0]
+    assert verdict.kind == "worse-than-reference"
+    assert f"; of rank-biased precision {signed_points(found.rank_biased.low)} to " in verdict.rule
+    assert verdict.evidence["rank_biased_precision"] == found.rank_biased.score
+    assert verdict.evidence["reference_rank_biased_precision"] == found.rank_biased.reference_score
     # It shows no gain, and is of no interest where recall@1 decides, of another measure, or of many queries.
     assert not compare_with_reference(then, now, name="", level="").better
     for pair, measure in (((after, before), "map@r"), ((before, after), "recall@1")):

@@ -203,6 +203,9 @@ def _result(measures: Measures, level: str, *, collapsed: bool, trained: bool) -
         for comparison in lost:
             name = "recall@1" if comparison.level == level else f"{comparison.level}_recall@1"
             evidence |= {name: comparison.score, f"{name} of {comparison.reference}": comparison.reference_score}
+        if (ranked := lost[0].rank_biased) is not None:
+            evidence["rank_biased_precision"] = ranked.score
+            evidence["reference_rank_biased_precision"] = ranked.reference_score
         verdicts.append(
             Verdict(
                 "worse-than-reference",

@@ -26,6 +26,8 @@ _NAMES = {
     "recall": "recall@1",
     "chance": "recall@1 by chance",
     "centred_recall": "recall@1, sides centred",
+    "rank_biased_precision": "rank-biased precision",
+    "reference_rank_biased_precision": "rank-biased precision of the reference",
     "recall_of_lost": "recall@1 of the classes that lost",
     "reference_recall_of_lost": "recall@1 of these in the reference",
     "map_at_r": "map@r",
