@@ -38,10 +38,10 @@ def ladder_sentence(record: RunRecord) -> str | None:
     if result.rung == "encoder" and len(tried) < 2:
         text = f"{items}: the result is {result.name}, unchanged"
     elif result.rung == "encoder":
-        others = counted(len(tried) - 1, "candidate")
-        text = (
-            f"{items}: the result is {result.name}, unchanged, as none of {others} beside it was surely a point better"
-        )
+        none = "the candidate beside it was not"
+        if len(tried) > 2:
+            none = f"none of {len(tried) - 1} candidates beside it was"
+        text = f"{items}: the result is {result.name}, unchanged, as {none} surely a point better"
         if ladder.best != ladder.result:
             text = f"{items}: the result is {result.name}, unchanged, as {ladder.best} was not confirmed"
     else:
@@ -60,10 +60,12 @@ def undecided(ladder: LadderRecord) -> CandidateRecord | None:
 
 
 def ladder_cost(ladder: LadderRecord) -> str:
-    """A sentence on what the result of a ladder took."""
+    """Sentences on what the result of a ladder took, and on how many candidates could not be compared."""
     trained = result_of(ladder).parameters
     what = "nothing was trained" if not trained else f"{number(trained)} parameters were trained"
-    return f"It took {ladder.seconds / 60:.1f} minutes to choose; {what}."
+    took = f"It took {ladder.seconds / 60:.1f} minutes to choose; {what}."
+    left = sum(each.reason != "" and each.recall is None for each in ladder.candidates)
+    return took + f" {counted(left, 'candidate')} could not be compared: the notes say why." * (left > 0)
 
 
 def ladder_caption(ladder: LadderRecord) -> str:

@@ -352,7 +352,12 @@ POINT = Forecast(0.9, 1e-3, (1e-4, 1e-2), step=1, end=2, until=1, evidence={})
     ("minutes", "estimated", "forecast", "reason"),
     [
         (30, True, None, ""),
-        (0.0001, True, None, r"Not tried: it takes about .* of 0\.0001 are left; --minutes gives more\."),
+        (
+            0.0001,
+            True,
+            None,
+            r"Not tried: it takes about .* of 0\.0001 minutes 0\.0 are left; --minutes 1 should be enough for it\.",
+        ),
         (0.0001, False, None, r"Ended after 1 of 3 steps: the 0\.0001 minutes are over, .*; --minutes gives more\."),
         (30, True, POINT, r"Ended after 2 of 3 steps\. The embedding will probably shrink to a point: .*"),
     ],
@@ -378,7 +383,7 @@ def test_texts_are_fine_tuned_unless_the_time_is_over_or_they_collapse(
     if not estimated:
         monkeypatch.setattr(climbing, "_estimated_seconds", lambda config, splits: -math.inf)
     arguments = ("--start=base", f"--minutes={minutes}", '--set=ladder.rungs=["encoder", "fine-tuning"]')
-    code, _, err = run_command("train", "asked.csv", *arguments, *SMALL)
+    code, out, err = run_command("train", "asked.csv", *arguments, *SMALL)
     assert code == 0, err
     ladder = LadderRecord.read(record_of(Path("runs/asked"))["ladder"])
     names = ["base", "character n-grams", "base, fine-tuning of 3 steps", "base, LoRA of 3 steps"]
@@ -386,6 +391,7 @@ def test_texts_are_fine_tuned_unless_the_time_is_over_or_they_collapse(
     for each in ladder.candidates[2:]:
         assert re.fullmatch(reason, each.reason), each.reason
         assert (each.parameters is None) == (reason != "")
+    assert ("2 candidates could not be compared: the notes say why." in " ".join(out.split())) == (reason != "")
 
 
 def splits_of(tmp_path: Path, **options: Any) -> Splits:

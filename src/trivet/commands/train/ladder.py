@@ -265,7 +265,7 @@ class Ladder:
                     features += feature_seconds(config, splits, network) / 60
         text = f"features {features:.1f}"
         if trains and features < self._minutes:
-            text += f", candidates and the training of the best up to {self._minutes - features:.1f}"
+            text += f", candidates and the training of the best up to {max(0.1, self._minutes - features):.1f}"
         elif trains:
             text += for_caller(
                 f", which leaves nothing of {self._minutes:g} for training: --minutes {2 * math.ceil(features)} does"
@@ -342,9 +342,10 @@ class Ladder:
         if candidate.trained and self._best is not None:
             seconds = _estimated_seconds(self._fitted(config, folds[0]), folds[0]) * (len(folds) + 1)
             if seconds > left:
+                enough = math.ceil(1.2 * (self.record.seconds + seconds) / 60)
                 record.reason = for_caller(
-                    f"Not tried: it takes about {seconds / 60:.1f} minutes, and {max(0.0, left / 60):.1f} of "
-                    f"{self._minutes:g} are left; --minutes gives more."
+                    f"Not tried: it takes about {max(0.1, seconds / 60):.1f} minutes, and of {self._minutes:g} minutes "
+                    f"{max(0.0, left / 60):.1f} are left; --minutes {enough} should be enough for it."
                 )
                 return
         scores = _pooled([self._fold_scores(config, splits, record) for splits in folds])
