@@ -29,6 +29,7 @@ from trivet.collapse.spread import stranger_share
 from trivet.collapse.thresholds import THRESHOLDS
 from trivet.distances import Array, as_classes
 from trivet.metrics.relation_levels import LevelRelation
+from trivet.metrics.retrieval import retrieve
 from trivet.mining.batch import Labels
 from trivet.mining.relations import Classes, Relation, signature_of
 from trivet.runtime.arrays import Floats, Integers
@@ -122,6 +123,7 @@ class ProbeResult:
 class ProbeLevel(NamedTuple):
     """The M items of a probe at one level: who belongs together, and what is a unit of the sample."""
 
+    labels: Labels | Integers  # classes `(M,)`, or the relation
     groups: Integers  # `(M,)` the class of each, or the group that a relation connects, of those that have a positive
     positive: Tensor  # `(M, M)`
     negative: Tensor  # `(M, M)`
@@ -152,7 +154,7 @@ class ProbeLevel(NamedTuple):
         if not isinstance(labels, Relation):
             classes = as_classes(labels, count=count).cpu().numpy()
             same = torch.from_numpy(classes[:, None] == classes)
-            return cls(classes, same, ~same, None, np.arange(count))
+            return cls(classes, classes, same, ~same, None, np.arange(count))
         if len(labels) != count:
             raise ValueError(
                 f"a relation must hold the items of the embeddings: got {len(labels)} for {count}; take relation[rows]."
@@ -167,20 +169,11 @@ class ProbeLevel(NamedTuple):
             )
         groups = LevelRelation(relation, relation.items, relation.items, torch.arange(count)).queries
         sides = sides_of(relation)
-        return cls(groups[rows].numpy(), codes == 1, codes == 0, codes.numpy(), rows.numpy(), sides)
+        return cls(relation, groups[rows].numpy(), codes == 1, codes == 0, codes.numpy(), rows.numpy(), sides)
 
-    def scores(self, squared: Tensor, ordered: Tensor, items: Tensor) -> ItemScores:
-        """Scores of the items.
-
-        Args:
-            squared: `(M, M)` squared distances, infinite to itself.
-            ordered, items: these in ascending order, and the rows.
-        """
-        if self.codes is not None:
-            squared = squared.masked_fill(~(self.positive | self.negative), torch.inf)[self.rows]
-            ordered, items = squared.sort(dim=1)
-        positive = self.positive[self.rows]
-        return ItemScores(_hits(squared, positive), _rank_biased(ordered, items, positive))
+    def scores(self, points: Tensor) -> ItemScores:
+        """Scores of the items `(M, d)`."""
+        return ItemScores(*retrieve(points, self.labels, measures=("recall@1", "rbp")).values[self.rows].T)
 
     def by_chance(self, recall: float, neighbors: Integers) -> tuple[float, float] | None:
         """Recall@1 of items that are all equal, and up to where it comes by chance; see `ProbeResult`."""
@@ -207,8 +200,7 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
         points = torch.zeros_like(points)
     known = [level if isinstance(level, ProbeLevel) else ProbeLevel.of_labels(level, len(points)) for level in levels]
     first, squared = known[0], _squared_distances(points)
-    ordered = squared.sort(dim=1)
-    scores = tuple(level.scores(squared, *ordered) for level in known)
+    scores = tuple(level.scores(points) for level in known)
     recall, fine_recall = [float(level.hits.mean()) for level in scores] + [math.nan] * (2 - len(scores))
     distances, others = squared.sqrt(), ~torch.eye(len(points), dtype=torch.bool)
     within = distances[first.positive & others].mean()
@@ -216,9 +208,8 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
     shape, centred_recall = points, math.nan
     if len(first.sides) > 1:
         shape = about_sides(points, first.sides)
-        centred_squared = _squared_distances(shape)
-        centred_recall = float(first.scores(centred_squared, *centred_squared.sort(dim=1)).hits.mean())
-        distances = centred_squared.sqrt()
+        centred_recall = float(first.scores(shape).hits.mean())
+        distances = _squared_distances(shape).sqrt()
         for side in first.sides:  # whose items are not compared with each other
             squared[np.ix_(side, side)] = torch.inf
     values = singular_values(shape)
@@ -255,31 +246,6 @@ def _squared_distances(points: Tensor) -> Tensor:
 def _is_far_above(recall: float, chance: float) -> bool:
     """Return whether recall@1 is so far above that of equal items that permutations would not tell more."""
     return recall > 2 * chance + FLOOR
-
-
-def _hits(squared: Tensor, same: Tensor) -> Floats:
-    """Recall@1 of each item where equally near ones come in random order."""
-    tied = squared == squared.amin(dim=1, keepdim=True)
-    shares: Floats = ((tied & same).sum(dim=1) / tied.sum(dim=1)).double().numpy()
-    return shares
-
-
-def _rank_biased(ordered: Tensor, items: Tensor, same: Tensor) -> Floats:
-    """Rank-biased precision of each item, where equally near ones come in random order.
-
-    Args:
-        ordered, items: `(M, M)` squared distances in ascending order, the last that to itself, and the others' rows.
-        same: `(M, M)` whether two are of one class.
-    """
-    ordered, items = ordered[:, :-1], items[:, :-1]
-    weights = (0.5 ** torch.arange(1, ordered.shape[1] + 1, dtype=torch.float64)).expand(ordered.shape)
-    ties = torch.nn.functional.pad(ordered.diff(dim=1) != 0, (1, 0)).cumsum(dim=1)
-    sums, counts = (
-        torch.zeros(ordered.shape, dtype=torch.float64).scatter_add_(1, ties, each)
-        for each in (weights.contiguous(), torch.ones_like(ordered))
-    )
-    shares: Floats = ((sums / counts).gather(1, ties) * same.gather(1, items)).sum(dim=1).numpy()
-    return shares
 
 
 @dataclass(frozen=True)
