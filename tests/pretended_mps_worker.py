@@ -114,9 +114,14 @@ def difference(here: Made, there: Made) -> str | None:
 
 def main() -> None:
     pretended_mps.begin()
-    if sys.argv[1:]:
-        sys.argv = ["trivet", *sys.argv[1:]]
-        command()
+    if lines := sys.argv[1:]:
+        for line in lines:
+            sys.argv = ["trivet", *line.split()]
+            try:
+                command()
+            except SystemExit as end:
+                if end.code:
+                    raise
         return
     report = {}
     for name, case in cases():

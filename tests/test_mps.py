@@ -16,9 +16,9 @@ from tests import small_sweep
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def on_mps(folder: Path, *arguments: str) -> str:
-    """Standard output of `pretended_mps_worker`, or of a command there."""
-    command = [sys.executable, "-m", "tests.pretended_mps_worker", *arguments]
+def on_mps(folder: Path, *lines: str) -> str:
+    """Standard output of `pretended_mps_worker`, or of commands there, one after another."""
+    command = [sys.executable, "-m", "tests.pretended_mps_worker", *lines]
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "TRIVET_CACHE": str(folder / "cache")}
     run = subprocess.run(
         command, cwd=folder, env=os.environ | path, capture_output=True, text=True, check=False, timeout=250
@@ -40,8 +40,7 @@ def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) ->
     settings["loss"] = {"name": "margin"}
     settings["training"].update(accelerator="auto", ema=0.9)
     (tmp_path / "run.toml").write_text(tomli_w.dumps(settings))
-    on_mps(tmp_path, "train", "run.toml", "-o", "run")
-    on_mps(tmp_path, "train", "run.toml", "-o", "cpu", "--set", "training.accelerator=cpu")
+    on_mps(tmp_path, "train run.toml -o run", "train run.toml -o cpu --set training.accelerator=cpu")
     here, cpu = (
         np.stack(pq.read_table(tmp_path / name / "embeddings" / "unseen.parquet")["embedding"].to_numpy())
         for name in ("run", "cpu")
@@ -49,4 +48,4 @@ def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) ->
     np.testing.assert_allclose(here, cpu, rtol=1e-4, atol=1e-6)
     assert json.loads((tmp_path / "run" / "record.json").read_text())["environment"]["device"] == "pretended"
     if resumed:
-        on_mps(tmp_path, "train", "--resume", "run", "--set", "training.steps=30")
+        on_mps(tmp_path, "train --resume run --set training.steps=30")

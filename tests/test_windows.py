@@ -46,7 +46,8 @@ def commands(folder: Path, *lines: str) -> dict[str, tuple[int, str]]:
     """The exit code of each command, run one after another in one process, and what it wrote to standard error."""
     done = on_windows(RUN, folder, lines)
     assert done.returncode == 0, done.stderr
-    results, said = {}, ""
+    results: dict[str, tuple[int, str]] = {}
+    said = ""
     for text in done.stderr.splitlines():
         if text.startswith('["'):
             line, code = json.loads(text)
@@ -57,19 +58,9 @@ def commands(folder: Path, *lines: str) -> dict[str, tuple[int, str]]:
     return results
 
 
-def check(folder: Path, *lines: str) -> None:
-    assert {line: said for line, (code, said) in commands(folder, *lines).items() if code} == {}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    small_sweep.write_vectors(tmp_path / "x.npz")
-    arrays = dict(np.load(tmp_path / "x.npz"))
-    ids = np.array([f"item {number}" for number in range(len(arrays["kind"]))])
-    np.savez(tmp_path / "ids.npz", id=ids, **arrays)
-    np.savez(tmp_path / "more.npz", id=ids[:9], **{name: array[:9] for name, array in arrays.items()})
-    (tmp_path / "gone.csv").write_text("id\nitem 3\n")
-    return tmp_path
+def failed(results: dict[str, tuple[int, str]]) -> dict[str, str]:
+    """What the commands that failed wrote, by command."""
+    return {line: said for line, (code, said) in results.items() if code}
 
 
 def write_settings(folder: Path, *, sweep: bool = False) -> None:
@@ -82,64 +73,81 @@ def write_settings(folder: Path, *, sweep: bool = False) -> None:
     (folder / ("sweep.toml" if sweep else "run.toml")).write_text(tomli_w.dumps(settings))
 
 
-def test_a_run_is_trained_resumed_replaced_and_used(folder: Path) -> None:
+RUNS = [
+    "init x.npz --labels kind -o made.toml",
+    "train run.toml -o run",
+    "train --resume run --set training.steps=30",
+    "train run.toml -o run --force --set training.workers=1",
+    "evaluate run --report e.html --per-class c.csv",
+    "evaluate run --per-class c.csv --report e.html",
+    "embed run x.npz -o e.parquet",
+    "embed run x.npz -o e.parquet --force",
+    "export run --to safetensors -o model",
+    "export run --to safetensors -o model --force",
+    "train run.toml -o other --set seed=1",
+    "compare run other --report compared.html",
+    "index run -o items",
+]
+FILES = [
+    "evaluate x.npz --labels kind --report e.html",
+    "diagnose x.npz --labels kind --report d.html",
+    "audit x.npz --labels kind --out s.csv --decisions d.csv --report a.html",
+    "drift x.npz ids.npz --report drift.html",
+    "index ids.npz -o index",
+    "index ids.npz -o index --force",
+    "index more.npz -o index --add",
+    "index gone.csv -o index --remove",
+    "search index x.npz --sheet s.html",
+    "index ids.npz -o codes --kind int8",
+    "index more.npz -o codes --add",
+    "index gone.csv -o codes --remove",
+    "search codes x.npz --sheet s.html",
+    "mine x.npz --labels kind -o mined.parquet",
+    "mine x.npz --labels kind -o mined.parquet --force",
+    "export ids.npz --to pgvector -o rows",
+    "migrate x.npz ids.npz --report m.html",
+]
+SEVERAL = "train run.toml -o several --set training.devices=2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("windows")
+    small_sweep.write_vectors(folder / "x.npz")
+    arrays = dict(np.load(folder / "x.npz"))
+    ids = np.array([f"item {number}" for number in range(len(arrays["kind"]))])
+    np.savez(folder / "ids.npz", id=ids, **arrays)
+    np.savez(folder / "more.npz", id=ids[:9], **{name: array[:9] for name, array in arrays.items()})
+    (folder / "gone.csv").write_text("id\nitem 3\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> dict[str, tuple[int, str]]:
+    """Of all commands, in one process: the library is loaded once."""
     write_settings(folder)
-    check(
-        folder,
-        "init x.npz --labels kind -o made.toml",
-        "train run.toml -o run",
-        "train --resume run --set training.steps=30",
-        "train run.toml -o run --force --set training.workers=1",
-        "evaluate run --report e.html --per-class c.csv",
-        "evaluate run --report e.html --per-class c.csv",
-        "embed run x.npz -o e.parquet",
-        "embed run x.npz -o e.parquet --force",
-        "export run --to safetensors -o model",
-        "export run --to safetensors -o model --force",
-        "train run.toml -o other --set seed=1",
-        "compare run other --report d.html",
-        "index run -o index",
+    return commands(folder, *RUNS, *FILES, SEVERAL)
+
+
+@pytest.mark.parametrize("lines", [RUNS, FILES], ids=["runs", "files"])
+def test_what_is_written_is_replaced_continued_and_used(results: dict[str, tuple[int, str]], lines: list[str]) -> None:
+    assert failed({line: results[line] for line in lines}) == {}
+
+
+def test_several_processes_are_refused_in_a_sentence(results: dict[str, tuple[int, str]], folder: Path) -> None:
+    code, said = results[SEVERAL]
+    assert code == 2
+    assert said.splitlines()[-1] == (
+        "trivet: several processes need Linux or macOS, where they can be ended together: got 2 on Windows; set "
+        "training.devices = 1."
     )
+    assert not (folder / "several").exists()
 
 
 @pytest.mark.nightly
 def test_a_sweep(folder: Path) -> None:
     write_settings(folder, sweep=True)
-    check(folder, "sweep sweep.toml -o sweep", "sweep --join sweep")
-
-
-def test_files_of_vectors(folder: Path) -> None:
-    check(
-        folder,
-        "evaluate x.npz --labels kind --report e.html",
-        "diagnose x.npz --labels kind --report d.html",
-        "audit x.npz --labels kind --out s.csv --decisions d.csv --report a.html",
-        "drift x.npz ids.npz --report drift.html",
-        "index ids.npz -o index",
-        "index ids.npz -o index --force",
-        "index more.npz -o index --add",
-        "index gone.csv -o index --remove",
-        "search index x.npz --sheet s.html",
-        "index ids.npz -o codes --kind int8",
-        "index more.npz -o codes --add",
-        "index gone.csv -o codes --remove",
-        "search codes x.npz --sheet s.html",
-        "mine x.npz --labels kind -o mined.parquet",
-        "mine x.npz --labels kind -o mined.parquet --force",
-        "export ids.npz --to pgvector -o rows",
-        "migrate x.npz ids.npz --report m.html",
-    )
-
-
-def test_several_processes_are_refused_in_a_sentence(folder: Path) -> None:
-    write_settings(folder)
-    (said,) = commands(folder, "train run.toml -o run --set training.devices=2").values()
-    assert said[0] == 2
-    assert said[1].splitlines()[-1] == (
-        "trivet: several processes need Linux or macOS, where they can be ended together: got 2 on Windows; set "
-        "training.devices = 1."
-    )
-    assert not (folder / "run").exists()
+    assert failed(commands(folder, "sweep sweep.toml -o sweep", "sweep --join sweep")) == {}
 
 
 LOCKS = """
