@@ -112,7 +112,7 @@ def test_the_order_is_that_of_the_definition(
     kind: Reranking, items: int, in_gallery: bool, copies: int, distance: Metric
 ) -> None:
     rows = np.repeat(clusters(items // copies + 6, 4, seed=items), copies, axis=0)
-    gallery, queries = (rows[:items], rows[:6]) if in_gallery else (rows[:items], rows[items:])
+    gallery, queries = (rows[:items], rows[:6]) if in_gallery else (rows[:items], rows[items::copies])
     index = RerankedIndex(build_index(gallery, distance=distance), kind)
     points, asked = points_of(gallery, distance), points_of(queries, distance)
     reciprocal = Reciprocal(points)

@@ -147,18 +147,21 @@ def test_a_group_is_an_anchor_and_as_many_positives_as_are_left(
     assert max(counts.values()) <= 2
 
 
+EPOCHS = 300
+
+
 def test_positives_are_drawn_alike() -> None:
     tags = Tags([["a"], ["a"], ["a"], ["a", "b"], ["b"]])
     batches = RelationBatches(tags, num_anchors=1, samples_per_anchor=2, seed=0)
     drawn: Counter[tuple[int, ...]] = Counter(
-        tuple(batches.batch(epoch, step).tolist()) for epoch in range(600) for step in range(len(batches))
+        tuple(batches.batch(epoch, step).tolist()) for epoch in range(EPOCHS) for step in range(len(batches))
     )
     assert len({anchor for anchor, _ in drawn}) == 5
     hub = RelationBatches(Classes(torch.zeros(90, dtype=torch.int64)), num_anchors=1, samples_per_anchor=2, seed=0)
     assert len({int(hub.batch(0, step)[1]) for step in range(90)}) > 45  # each step draws anew
     for (anchor, _), count in drawn.items():
         share = {0: 1 / 3, 1: 1 / 3, 2: 1 / 3, 3: 1 / 4, 4: 1}[anchor]
-        assert count / 600 == pytest.approx(share, abs=4 * (share * (1 - share) / 600) ** 0.5 + 1e-9)
+        assert count / EPOCHS == pytest.approx(share, abs=4 * (share * (1 - share) / EPOCHS) ** 0.5 + 1e-9)
 
 
 def test_an_item_of_either_side_draws_its_partner_from_the_other() -> None:
