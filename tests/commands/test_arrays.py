@@ -292,15 +292,15 @@ MISTAKES: dict[str, Callable[[], object]] = {
         NAMES,
         distance="cosin",  # type: ignore[arg-type]  # the mistake that is tried
     ),
-    r"folds must be greater than or equal to 0: got -1; it means: .* class-disjoint folds\.": lambda: trivet.evaluate(
+    r"folds must be at least 0: got -1; it means: .* class-disjoint folds\.": lambda: trivet.evaluate(
         BEFORE, NAMES, folds=-1
     ),
-    r"minutes must be a valid number: got '1 min'; it means: Minutes within": lambda: trivet.train(
+    r"minutes must be a number: got '1 min'; it means: Minutes within": lambda: trivet.train(
         BEFORE,
         NAMES,
         minutes="1 min",  # type: ignore[arg-type]  # the mistake that is tried
     ),
-    r".*minutes = 0.0 cannot be used: input should be greater than 0": lambda: trivet.train(BEFORE, NAMES, minutes=0),
+    r".*minutes must be above 0: got 0.0": lambda: trivet.train(BEFORE, NAMES, minutes=0),
     r"items must have a row for each label: got shape \(5, 120\) for 120 labels": lambda: trivet.train(BEFORE.T, NAMES),
     r"a reference must embed the same items .*, or transpose it": lambda: trivet.diagnose(AFTER, NAMES, BEFORE.T),
     r"queries must have the 5 dimensions of the index: got 2; .* one in each row": lambda: trivet.search(

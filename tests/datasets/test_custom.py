@@ -108,7 +108,7 @@ def data(code: str, **values: object) -> DataConfig:
         ("mine = 3", {}, "must be a function that returns trivet.datasets.Splits, and says so: got 3"),
         ("def mine(*, size: int) -> Splits: ...", {}, "the setting 'size' is missing"),
         ("def mine(*, size: int = 3) -> Splits: ...", {"szie": 4}, "unknown setting 'szie'; did you mean 'size'"),
-        ("def mine(*, size: int = 3) -> Splits: ...", {"size": "x"}, "size = 'x' cannot be used: input should be"),
+        ("def mine(*, size: int = 3) -> Splits: ...", {"size": "x"}, "size must be a whole number: got 'x'"),
         ("def mine(*, fold: int = 3) -> Splits: ...", {}, "of mine must not be named 'fold', as another setting is"),
         ("def mine(**options) -> Splits: ...", {"size": 3}, "unknown setting 'size'"),
         ("def mine(size: Unknown) -> Splits: ...", {}, "must be a function that returns trivet.datasets.Splits"),
@@ -186,7 +186,7 @@ def function(): ...
     [
         ({"name": "python:net.py:function"}, "must be a class derived from torch.Module: got a function"),
         ({"extar": 1}, "unknown setting 'extar'; did you mean 'extra'"),
-        ({"extra": "x"}, "extra = 'x' cannot be used"),
+        ({"extra": "x"}, "extra must be a "),
         ({"width": 3}, "width is for conv2, conv3, conv4, mlp only"),
         ({"pretrained": True}, "pretrained weights exist for backbones only"),
         ({"extra": 1}, r"must map inputs \(B, 5\) to embeddings \(B, 4\): two gave \(2, 5\)"),

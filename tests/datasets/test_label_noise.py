@@ -144,7 +144,7 @@ def test_items_of_a_class_left_with_one_are_dropped(top: bool) -> None:
     [
         ({"kind": "symetric", "rate": 0.1}, {}, "data: noise.kind = 'symetric' is not known; did you mean 'symmetric'"),
         ({"kind": "symmetric", "rat": 0.1}, {}, "unknown setting 'noise.rat'; did you mean 'rate'"),
-        ({"kind": "symmetric", "rate": 1.0}, {}, "noise.rate = 1.0 cannot be used: input should be less than 1"),
+        ({"kind": "symmetric", "rate": 1.0}, {}, "noise.rate must be below 1: got 1.0"),
         ({"kind": "boundary"}, {}, 'kind = "boundary" needs rate: set data.noise.rate to a share in'),
         ({"rate": 0.1}, {}, "the setting 'noise.kind' is missing"),
         ({"kind": "transition"}, {}, 'kind = "transition" needs matrix'),

@@ -241,7 +241,7 @@ def test_the_lower_end_is_that_of_students_t() -> None:
         (["choosing.keep=first"], "choosing.keep = 'first' is not known"),
         (["choosing.measure=recall@3"], "choosing.measure = 'recall@3' is not known; did you mean 'recall@"),
         (["choosing.measure=nmi"], "choosing.measure = 'nmi' is not known"),
-        (["choosing.patience=0"], "choosing.patience = 0 cannot be used"),
+        (["choosing.patience=0"], "choosing.patience must be at least 1: got 0"),
     ],
 )
 def test_settings_of_a_choice(file: Path, changes: list[str], sentence: str | None) -> None:

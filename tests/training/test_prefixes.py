@@ -93,9 +93,9 @@ def test_the_whole_draws_and_learns_what_it_does_without_prefixes() -> None:
         ([4, 2], "loss: prefixes must be ascending, each length once: got [4, 2]; sort them."),
         ([2, 2], "loss: prefixes must be ascending, each length once: got [2, 2]"),
         ([2, 7], "loss.prefixes must not be longer than an embedding, model.embedding_dim = 6: got 7; leave it out"),
-        ([0, 2], "loss.prefixes.0 = 0 cannot be used"),
+        ([0, 2], "loss.prefixes.0 must be above 0: got 0"),
         ([], "loss.prefixes = [] cannot be used"),
-        ([2.5], "loss.prefixes.0 = 2.5 cannot be used"),
+        ([2.5], "loss.prefixes.0 must be a whole number: got 2.5"),
     ],
 )
 def test_what_cannot_be_used(prefixes: list[float], said: str) -> None:

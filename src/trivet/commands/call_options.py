@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from os import curdir
 from typing import TYPE_CHECKING, Any
 
+from trivet.runtime.arguments import requirement
+
 if TYPE_CHECKING:
     import typer
 
@@ -82,11 +84,11 @@ def explained(error: typer.TyperException, arguments: Mapping[str, Any] | None =
         arguments: name -> value, of a function; None for what was typed.
     """
     option, text = getattr(error, "param", None), error.format_message()
-    limit = re.search("Input should be (.+?)(?:, unable to .+)?$", text)
-    if option is None or limit is None:
+    needed = requirement(text)
+    if option is None or needed is None:
         return text
     name, value = (option.opts[0], "") if arguments is None else (option.name, f": got {arguments[option.name]!r}")
-    return f"{name} must be {limit[1]}{value}; it means: {(option.help or '').partition('. ')[0].rstrip('.')}."
+    return f"{name} must be {needed}{value}; it means: {(option.help or '').partition('. ')[0].rstrip('.')}."
 
 
 def _texts(value: Any) -> list[str]:

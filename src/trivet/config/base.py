@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError
 
-from trivet.runtime.arguments import nearest
+from trivet.runtime.arguments import nearest, requirement
 from trivet.runtime.safe_read import LARGEST_SETTINGS, parse_toml, read_text
 
 __all__ = ["Config", "nearest"]
@@ -298,6 +298,8 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
         value = first["input"]
         listed = json.dumps(value.strip("[] ")) if isinstance(value, str) else value
         return f"{path} must be a list, such as [{listed}]: got {value!r}; write it so."
+    if (needed := requirement(message)) is not None:
+        return f"{path} must be {needed}: got {first['input']!r}."
     return f"{path} = {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}."
 
 

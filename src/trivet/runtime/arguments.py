@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial, wraps
@@ -23,6 +24,17 @@ KINDS: Mapping[str, tuple[type, str]] = {
     "bool": (bool, "True or False"),
     "str": (str, "a text"),
     "None": (NoneType, "None"),
+}
+# Words of pydantic -> ours.
+WORDS = {
+    "a valid number": "a number",
+    "a valid integer": "a whole number",
+    "a valid boolean": "true or false",
+    "a valid string": "a text",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
 }
 
 
@@ -44,6 +56,17 @@ def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str]
     ):
         guess = f"did you mean {close[0] if close[0] in names else synonyms[close[0]]!r}?"
     return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
+
+
+def requirement(message: str) -> str | None:
+    """What pydantic says a value must be, such as "a whole number" or "at least 2"; None for other messages."""
+    limit = re.search("Input should be (.+?)(?:, (?:unable to|got) .+)?$", message)
+    if limit is None:
+        return None
+    text = limit[1]
+    for theirs, ours in WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def class_name(value: object) -> str:

@@ -15,6 +15,7 @@ from trivet.config.plugins import absolute, is_reference, python_object
 from trivet.losses import LOSSES, MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.mining import NEGATIVES, POSITIVES, NegativeSelector, PositiveSelector
+from trivet.runtime.arguments import requirement
 
 Selector = str | dict[str, str | bool | int | Annotated[float, AllowInfNan(True)]]
 
@@ -192,11 +193,13 @@ def _selector(role: str, value: Selector, table: Mapping[str, type[Any]], base: 
     except ValidationError as error:
         first = error.errors()[0]
         key, message = ".".join(map(str, first["loc"])), first["msg"]
-        problem = (
-            "is missing; add it"
-            if first["type"] == "missing"
-            else f"= {first['input']!r} cannot be used: {message[0].lower()}{message[1:]}"
-        )
+        needed, value = requirement(message), repr(first["input"])
+        if first["type"] == "missing":
+            problem = "is missing; add it"
+        elif needed is not None:
+            problem = f"must be {needed}: got {value}"
+        else:
+            problem = f"= {value} cannot be used: {message[0].lower()}{message[1:]}"
         raise ValueError(f"{role} {name!r}: {key} {problem}.") from None
     except ValueError as error:
         raise ValueError(f"{role} {name!r}: {error}") from None
