@@ -59,7 +59,7 @@ def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str]
 
 
 def requirement(message: str) -> str | None:
-    """What pydantic says a value must be, such as "a whole number" or "at least 2"; None for other messages."""
+    """Requirement on a value in a message of pydantic, such as "a whole number" or "at least 2"; None in others."""
     limit = re.search("Input should be (.+?)(?:, (?:unable to|got) .+)?$", message)
     if limit is None:
         return None
