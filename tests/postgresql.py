@@ -55,7 +55,6 @@ def postgresql() -> Iterator[str]:
             shutil.chown(path, "postgres", "postgres")
     data, port = folder / "data", _free_port()
     options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-    options += ["-c", "jit=off"]  # compiling the few queries takes longer than answering them
     try:
         make = [str(place / "initdb"), "-D", str(data), "-U", "trivet", "-A", "scram-sha-256", "-N", "-E", "UTF8"]
         _run([*before, *make, f"--pwfile={secret}", "--locale=C"], folder)
