@@ -39,13 +39,13 @@ test: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
 
 behaviour: $(INSTALLED)
 	$(TESTED)
 
 # What takes long and seldom breaks: every arm of the published protocols, on miniatures, and more generated batches.
 nightly: $(INSTALLED)
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
 	$(TESTED) -m nightly --timeout=1800 tests
 	$(TESTED) --hypothesis-profile=nightly tests/test_brute_force.py
 
