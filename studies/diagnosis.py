@@ -581,6 +581,7 @@ def run_verdicts(folder: Path, weights: Path, encoder: Path) -> Row:
                 "case": fate.case.name,
                 "fate": fate.fate,
                 "lost": fate.lost,
+                "rank_biased_lost": fate.rank_biased_lost,
                 "against": f"{fate.reference}, {fate.level}",
                 "comparisons": section["measures"]["comparisons"],
                 "verdicts": kinds,

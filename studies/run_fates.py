@@ -191,6 +191,7 @@ class RunFate:
     Attributes:
         half: the first, on which settings and rules were chosen, or the second, the test.
         lost: of recall@1, against `reference` at `level`.
+        rank_biased_lost: of rank-biased precision there, which decides on no fate.
         split: the evaluation split of the record.
     """
 
@@ -200,6 +201,7 @@ class RunFate:
     case: Case
     fate: str
     lost: float
+    rank_biased_lost: float
     reference: str
     level: str
     record: RunRecord
@@ -261,8 +263,8 @@ def chosen_head(data: Settings, seed: int) -> RunConfig:
     return RunConfig.parse(settings, source="chosen head")
 
 
-def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, str, str]:
-    """Fate, loss, and the reference and the level of that loss, on the items that were kept out."""
+def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, float, str, str]:
+    """Fate, losses, and the reference and the level of the first, on the items that were kept out."""
     if (place / "run.npz").exists():
         items = load_file(config.data, place / "kept-out.npz", None)
         with np.load(place / "kept-out.npz") as held:
@@ -274,7 +276,7 @@ def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, st
 
     def hits(rows: Array) -> dict[str, Array]:
         return {
-            level: retrieve(rows, classes, measures=("recall@1",), distance="cosine").values[:, 0]
+            level: retrieve(rows, classes, measures=("recall@1", "rbp"), distance="cosine").values
             for level, classes in labels.items()
         }
 
@@ -284,9 +286,9 @@ def compared(model: Any, config: RunConfig, place: Path) -> tuple[str, float, st
     for reference, rows in run_references(before, items).items():
         for level, others in hits(rows).items():
             lost = others - own[level]
-            found.append((float(lost.mean()), fate_of(lost), reference, level))
-    lost, fate, reference, level = max(found)
-    return fate, lost, reference, level
+            found.append((*lost.mean(axis=0).tolist(), fate_of(lost[:, 0]), reference, level))
+    lost, rank_biased_lost, fate, reference, level = max(found)
+    return fate, lost, rank_biased_lost, reference, level
 
 
 def _write(data: str, seed: int, place: Path, sources: tuple[Path, Path, Path]) -> None:
