@@ -15,6 +15,7 @@ from tests.nightly import sampled
 import trivet
 from trivet.collapse.probe import ProbeTracker
 from trivet.commands.compare.run import compare_runs
+from trivet.commands.diagnose.causes import _comparisons
 from trivet.commands.diagnose.inputs import DiagnosisInput
 from trivet.commands.diagnose.run import diagnose_input
 from trivet.commands.evaluate.trained_model import measure_split
@@ -111,6 +112,8 @@ def test_runs_comparisons_and_the_monitor_show_the_outcome(
     )  # fmt: skip
     record.diagnosis = {"unseen": diagnose_input(subject).section(map_points=0)}
     assert kind in [verdict.kind for verdict in record.diagnosis["unseen"].verdicts]
+    lost = [comparison.worse for comparison in _comparisons(record.diagnosis["unseen"], "digit")]
+    assert lost == [outcome in ("lower", "worse", "chance")]  # as the causes of a worse result read it
     print_run(record, tmp_path)
     write_run_report(record, tmp_path / "report.html")
     for text in (capsys.readouterr().out, (tmp_path / "report.html").read_text()):
