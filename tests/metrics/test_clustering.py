@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from itertools import permutations
+from itertools import combinations, permutations
 from statistics import fmean
 from typing import Literal
 
@@ -231,6 +231,45 @@ def test_the_value_of_an_item_is_the_measure_and_its_derivative(
         # A class that weighs more in all, and in the mean of classes only as it changes the share of its clusters.
         means = [values[np.array(LABELS) == y].mean() for y in sorted(sizes)]
         assert fmean(means) == pytest.approx(whole, abs=1e-12)
+
+
+def by_chance(labels: list[int], size: int) -> dict[int, float]:
+    """Information that each class shares with a cluster of so many items, the mean over all such clusters."""
+    clusters = [Counter(drawn) for drawn in combinations(labels, size)]
+    return {
+        y: sum(n[y] * math.log(len(labels) * n[y] / (count * size)) for n in clusters if n[y]) / len(clusters)
+        for y, count in Counter(labels).items()
+    }
+
+
+def test_the_information_by_chance_follows_the_cluster_of_an_item() -> None:
+    labels, clusters, count = LABELS, [0, 0, 1, 2, 1, 1, 1, 3], len(LABELS)
+    sizes = Counter(clusters)
+    chance = [sum(by_chance(labels, sizes[c])[y] for c in sizes) / labels.count(y) for y in labels]
+    added = {
+        c: (sum(by_chance(labels, n + 1).values()) - sum(by_chance(labels, n - 1).values()) if n > 1 else
+            sum(by_chance(labels, 2).values())) / 2
+        for c, n in sizes.items()
+    }  # fmt: skip
+    added_mean = fmean(added[c] for c in clusters)
+    less = [e + added[c] - added_mean for e, c in zip(chance, clusters, strict=True)]
+    information = pieces(labels, clusters)
+    surprise = [
+        (math.log(count / labels.count(y)) + math.log(count / sizes[c])) / 2
+        for y, c in zip(labels, clusters, strict=True)
+    ]
+    scale = fmean(surprise) - fmean(less)
+    whole = (fmean(information) - fmean(less)) / scale
+    assert whole == pytest.approx(ami(np.array(labels), np.array(clusters)), abs=1e-12)
+    expected = [
+        whole + (one - chance - whole * (entropy_of - chance)) / scale
+        for one, entropy_of, chance in zip(information, surprise, less, strict=True)
+    ]
+    values = Information(np.array(labels), np.array(clusters)).values("ami")
+    assert values.tolist() == pytest.approx(expected, abs=1e-12)
+    # Where classes are of one size, all items are the mean of the classes.
+    alike = Information(np.array([0, 0, 0, 1, 1, 1, 2, 2, 2]), np.array([0, 0, 1, 1, 1, 1, 2, 3, 3]))
+    assert alike.values("ami", "macro").tolist() == pytest.approx(alike.values("ami").tolist(), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=60)

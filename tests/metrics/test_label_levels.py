@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from trivet import Classes, Pairs, Tags
 from trivet.metrics import ALL, cluster, evaluate, nmi, nmi_plus, recall_at_k, retrieve, retrieve_both_ways
-from trivet.metrics.clustering import ami
+from trivet.metrics.clustering import ami, restart_variance
 from trivet.metrics.label_levels import CLUSTERING, VERIFICATION, _restarts, void
 from trivet.metrics.verification import verify
 
@@ -222,3 +223,29 @@ def test_a_relation_without_retrieval_has_its_reasons_alone() -> None:
     assert list(result.missing) == ["ami"]
     with pytest.raises(ValueError, match="take the rows of these with relation\\[rows\\]"):
         evaluate(np.eye(3), {"tags": tags[:2]}, measures=["ami"])
+
+
+@pytest.mark.parametrize("measure", ["nmi", "ami"])
+def test_over_classes_agreement_varies_by_classes_or_by_items_and_restarts(measure: str) -> None:
+    labels, generator = np.repeat(np.arange(12), 8), np.random.default_rng(0)
+    larger = {"classes": 0, "items": 0}
+    for spread in (0.0, 0.8, 1.5, 3.0):
+        rows = spread * generator.normal(size=(12, 4))[labels] * (labels[:, None] % 2) + generator.normal(size=(96, 4))
+        agreement = evaluate(rows, {"": labels}, measures=[measure])[""].clustering
+        assert agreement is not None
+        values = agreement.information().values(measure)
+        of_classes, of_items = (
+            sum(len(group) / (len(group) - 1) * sum((value - fmean(group)) ** 2 for value in group) for group in groups)
+            / 96**2
+            for groups in (
+                [[8 * (fmean(values[labels == c]) - fmean(values)) for c in range(12)]],
+                [values[labels == c].tolist() for c in range(12)],
+            )
+        )
+        restarts = restart_variance(labels, agreement.clustering, measure)
+        of_items += restarts
+        for over, variance in (("queries", of_items), ("classes", max(of_classes, of_items))):
+            found = agreement.variance(measure, over, "micro")
+            assert found.values.item() == pytest.approx(variance, rel=1e-9)
+        larger["classes" if of_classes > of_items else "items"] += 1
+    assert min(larger.values()) > 0

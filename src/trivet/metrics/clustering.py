@@ -211,18 +211,35 @@ class Information:
         if (fixed := self._fixed(measure)) is not None:
             return np.full(self._items, fixed)
         information, normaliser = self._terms(measure)
+        by_chance: dict[str, Floats | float] = {"micro": 0.0, "macro": 0.0}
+        if measure == "ami":  # each item has the information by chance of its class; here is that of its cluster
+            by_chance = {kind: self._chance_of_clusters(kind) for kind in by_chance}
+        normaliser = normaliser - by_chance["micro"]
         mean = normaliser.mean()
         if average == "micro":
             mean_of_classes = information.mean() / mean
-            return np.asarray(mean_of_classes + (information - mean_of_classes * normaliser) / mean)
+            change = information - by_chance["micro"] - mean_of_classes * normaliser
+            return np.asarray(mean_of_classes + change / mean)
         mean_of_classes = self.per_class(measure).mean()
         # The clusters of a class are compared with those of all, which the item changes too; q would be 1 in "micro".
         rows, columns = np.divmod(self._cells, len(self._cluster_sizes))
         q = np.bincount(columns, self._together / self.sizes[rows], len(self._cluster_sizes)) / len(self.sizes)
         q *= self._items / self._cluster_sizes
         weight = len(self.sizes) * self.sizes[self.classes] / self._items
-        change = 1 - q[self._groups] - mean_of_classes * (normaliser - mean)
+        change = 1 - q[self._groups] - by_chance["macro"] - mean_of_classes * (normaliser - mean)
         return np.asarray((information + weight * change) / mean)
+
+    def _chance_of_clusters(self, average: str) -> Floats:
+        """Change `(N,)` of the information by chance with an item more in the cluster of each, less the mean change.
+
+        Half the change from a cluster of an item less to one of an item more. With "macro" classes count alike.
+        """
+        sizes, times = np.unique(self.sizes, return_counts=True)
+        groups, which = np.unique(self._cluster_sizes, return_inverse=True)
+        weights = times if average == "micro" else times * self._items / (len(self.sizes) * sizes)
+        less, more = (_shared_by_chance(sizes, groups + step, self._items) for step in (-1, 1))
+        changes = (weights @ (more - less) / 2)[which.ravel()][self._groups]
+        return np.asarray(changes - changes.mean())
 
     def by_chance(self) -> float:
         """Mean information of all items over all permutations of the clusters."""
@@ -273,16 +290,25 @@ def restart_variance(labels: Array, clustering: Clustering, measure: str) -> flo
 
 def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
     """Mean information `(C,)` of a class of each size over all permutations of the clusters."""
-    from scipy.special import gammaln
-
-    total = int(sizes.sum())
     kinds, which = np.unique(sizes, return_inverse=True)
     groups, times = np.unique(clusters, return_counts=True)
+    expected = _shared_by_chance(kinds, groups, int(sizes.sum())) @ times / kinds
+    return np.asarray(expected[which.ravel()])
+
+
+def _shared_by_chance(sizes: Integers, clusters: Integers, total: int) -> Floats:
+    """Information `(S, G)` of all items that a class and a cluster share, the mean over permutations of `total` items.
+
+    Args:
+        sizes, clusters: `(S,)` and `(G,)` items of them; 0 has none.
+    """
+    from scipy.special import gammaln
+
     log_factorial = gammaln(np.arange(total + 1) + 1.0)
-    expected = np.zeros(len(kinds))
-    for number, size in enumerate(steps(kinds.tolist(), "mutual information by chance, class sizes")):
-        shared = np.arange(1, min(size, int(groups[-1])) + 1)
-        group = groups[:, None]
+    expected = np.zeros((len(sizes), len(clusters)))
+    group = clusters[:, None]
+    for number, size in enumerate(steps(sizes.tolist(), "mutual information by chance, class sizes")):
+        shared = np.arange(1, min(size, int(clusters[-1])) + 1)
         rest = total - size - group + shared  # items neither of the class nor of the cluster
         possible = (shared <= group) & (rest >= 0)
         # Hypergeometric: so many of the items of the class are among those of the cluster.
@@ -297,9 +323,9 @@ def _by_chance(sizes: Integers, clusters: Integers) -> Floats:
             + log_factorial[group]
             + log_factorial[total - group]
         )
-        information = shared / size * np.log(total / group * (shared / size))
-        expected[number] = times @ np.where(possible, chance * information, 0).sum(axis=1)
-    return np.asarray(expected[which.ravel()])
+        information = shared * np.log(total / np.maximum(group, 1) * (shared / size))
+        expected[number] = np.where(possible, chance * information, 0).sum(axis=1)
+    return expected
 
 
 def _labelings(labels: Array, clusters: Array, average: str, measure: str) -> tuple[Integers, Integers]:

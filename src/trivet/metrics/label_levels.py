@@ -140,7 +140,8 @@ class Agreement:
     def variance(self, name: str, over: Over, average: Average, *, less: Agreement | None = None) -> Variance:
         """Variance of a measure; of what it is less that of other clusters of the same items.
 
-        To what items or classes change with the clusters held fixed is added what the restarts of k-means differ by.
+        To what items change with the clusters held fixed is added what the restarts of k-means differ by. Over classes
+        the spread of the classes with the clusters held fixed has that in it: it counts where it is the larger.
         """
         measure = name.removesuffix("+")
         values = self.information().values(measure, average)
@@ -148,8 +149,11 @@ class Agreement:
         if less is not None:
             values = values - less.information().values(measure, average)
             restarts += less._of_restarts[name]
-        fixed = variance_of_mean(values[:, None], self.classes, over=over, average=average)
-        return replace(fixed, values=fixed.values + restarts)
+        of_items = variance_of_mean(values[:, None], self.classes, over="queries", average=average)
+        if over == "queries":
+            return replace(of_items, values=of_items.values + restarts)
+        of_classes = variance_of_mean(values[:, None], self.classes, over="classes", average=average)
+        return replace(of_classes, values=np.maximum(of_classes.values, np.nan_to_num(of_items.values) + restarts))
 
     @cached_property
     def _of_restarts(self) -> dict[str, float]:

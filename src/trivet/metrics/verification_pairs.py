@@ -4,6 +4,10 @@ To the first order a measure follows the weights of its pairs. Where item i coun
 w_i + w_j - 1, whatever its kind; where class c does, a pair within it weighs w_c, and one of c and c' w_c + w_c' - 1
 (the Hajek projection of a statistic of pairs). So an item, or a class, counts by its own pairs.
 
+What a pair does beyond its items is then in both of them, though it varies once. TAR rests on the few pairs that are
+accepted, or on the few that are not, so much of its variance is of this kind: over items half of the squares of its
+pairs are taken off, between too wide and too narrow. A low TAR is that of so many pairs, not of so many items.
+
 Source:
     Hoeffding, "A class of statistics with asymptotically normal distribution", Annals of Mathematical Statistics 1948;
     Hajek, "Asymptotic normality of simple linear rank statistics", Annals of Mathematical Statistics 1968.
@@ -68,6 +72,7 @@ class VerificationPairs:
     def variances(self, over: Over, average: Average, *, less: VerificationPairs | None = None) -> dict[str, Variance]:
         """The variance of each measure over items or classes; of what it is less that of the same items in `less`."""
         units, count = len(self.order), len(self.sizes)
+        rates = {rate_name(far): far for far in self.fars}
 
         def changes(over: Over) -> dict[str, Floats]:
             influences = self.influences(over, average)
@@ -100,7 +105,31 @@ class VerificationPairs:
             for name, column in alone.items():
                 deviations = column - column.mean()
                 variances[name] += np.square(deviations[pairs]).sum() * count / max(1, count - 1)
-        return {name: Variance(values, degrees[name], units) for name, values in variances.items()}
+            for name in variances.keys() & rates.keys():
+                twice = self._counted_twice(rates[name], average, less)
+                variances[name] = np.maximum(variances[name] / 2, variances[name] - twice)
+        return {
+            name: Variance(values, degrees[name], self._units(rates[name]) if name in rates else units)
+            for name, values in variances.items()
+        }
+
+    def _counted_twice(self, far: float, average: Average, less: VerificationPairs | None) -> float:
+        """Half of the squares of what the pairs change TAR by; of classes of two, which are units, none."""
+        changes = self._pair_changes(far, average)
+        if less is not None:
+            changes = changes - less._pair_changes(far, average)
+        positive_classes, count = self.classes[self.left[: self.positives]], len(self.sizes)
+        sums = np.bincount(positive_classes, changes[: self.positives], count)
+        means = sums / np.maximum(np.bincount(positive_classes, minlength=count), 1)
+        changes[: self.positives] -= means[positive_classes]
+        several = (self.sizes != 2)[self.classes].astype(np.float64)
+        return float(np.square(changes) @ (several[self.left] + several[self.right])) / 4
+
+    def _units(self, far: float) -> int:
+        """What a TAR is a share of: positive pairs where few are accepted, and items where an outlier fails with all of
+        its pairs."""
+        share = self._accepted_at(far)[: self.positives].mean()
+        return self.positives if share < 0.5 else len(self.order)
 
     def influences(self, over: Over, average: Average) -> dict[str, Floats]:
         """The influence value of each item or class `(U,)` on each measure, what it adds where it counts more; their
@@ -114,32 +143,39 @@ class VerificationPairs:
         return values | {rate_name(far): self._rate_changes(far, over, average) for far in self.fars}
 
     def _rate_changes(self, far: float, over: Over, average: Average) -> Floats:
-        """Influences of each item or class on TAR: by the positive pairs it has accepted, and by the negative ones.
+        """Influences of each item or class on TAR: by the positive pairs it has accepted, and by the negative ones."""
+        split, count = self.positives, len(self.sizes)
+        changes = self._pair_changes(far, average)
+        if over == "queries":
+            return np.asarray(sum(np.bincount(side, changes, len(self.order)) for side in (self.left, self.right)))
+        sides = self.classes[self.left], self.classes[self.right]
+        of_class = np.bincount(sides[0][:split], changes[:split], count)
+        if average == "macro":
+            pairs = np.bincount(sides[0][:split], minlength=count)
+            present = pairs > 0
+            means = np.bincount(sides[0][:split], self._accepted_at(far)[:split], count) / np.maximum(pairs, 1)
+            of_class += np.where(present, means - means[present].mean(), 0) / present.sum()
+        return np.asarray(of_class + sum(np.bincount(side[split:], changes[split:], count) for side in sides))
+
+    def _pair_changes(self, far: float, average: Average) -> Floats:
+        """Change `(P,)` of TAR with each pair; in "macro" of the positive ones within their classes.
 
         Each negative pair accepted beyond the FAR costs the slope of the ROC there. That is taken over two standard
         deviations of as many accepted pairs to either side, since between two pairs the curve is steep or level.
         """
-        split, count = self.positives, len(self.sizes)
+        split = self.positives
         shares = self._accepted_at(far)
-        classes = self.classes[self.left], self.classes[self.right]
-        positive_classes = classes[0][:split]
-        pairs = np.bincount(positive_classes, minlength=count)
-        present = pairs > 0
         if average == "micro":
             weights, centres = np.full(split, 1 / split), shares[:split].mean()
-            by_class = np.zeros(count)
         else:
-            weights = 1 / (present.sum() * pairs[positive_classes])
-            means = np.bincount(positive_classes, shares[:split], count) / np.maximum(pairs, 1)
-            centres = means[positive_classes]
-            by_class = np.where(present, means - means[present].mean(), 0) / present.sum()
+            classes = self.classes[self.left[:split]]
+            pairs = np.bincount(classes, minlength=len(self.sizes))
+            weights = 1 / (np.count_nonzero(pairs) * pairs[classes])
+            centres = (np.bincount(classes, shares[:split], len(self.sizes)) / np.maximum(pairs, 1))[classes]
         changes = np.empty(len(shares))
         changes[:split] = weights * (shares[:split] - centres)
         changes[split:] = -self._slope(far, weights) * (shares[split:] - shares[split:].mean())
-        if over == "queries":
-            return np.asarray(sum(np.bincount(side, changes, len(self.order)) for side in (self.left, self.right)))
-        by_class += np.bincount(positive_classes, changes[:split], count)
-        return np.asarray(by_class + sum(np.bincount(side[split:], changes[split:], count) for side in classes))
+        return changes
 
     def _slope(self, far: float, weights: Floats) -> float:
         """TAR gained by each further negative pair accepted at this FAR, the positive pairs weighing so much."""
