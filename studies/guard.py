@@ -8,9 +8,9 @@
     ... --of test later odd --parts watch  # the results of 29 November; about 75 minutes of one core
 
 FILE holds the weights of EfficientNet-Lite0, the folder of vectors those of CLINC150 and BANKING77 by MiniLM, as
-`clinc150_minilm.npz` and `banking77_minilm.npz`; the encoder is MiniLM itself, a sentence-transformers folder. Every
-run leaves a file; what is there is not trained again, so any part can be stopped at any time. --share 1/2 makes every
-other run, for two processes.
+`clinc150_minilm.npz` and `banking77_minilm.npz` from encoded_texts.py; the encoder is MiniLM itself, a folder of
+sentence-transformers. Every run leaves a file; what is there is not trained again, so any part can be stopped at any
+time. --share 1/2 makes every other run, for two processes.
 
 A run combines a task, which has its network, with a plain setting. Each is trained once under two monitors: one sees
 the batches alone, the other asks a probe besides. So both are judged on the same runs, the old way beside the new. What

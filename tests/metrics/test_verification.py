@@ -500,7 +500,7 @@ def test_standard_errors_of_rates_are_the_scatter_over_draws(over: Over) -> None
 @pytest.mark.parametrize("average", ["micro", "macro"])
 def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
     generator = np.random.default_rng(0)
-    labels = np.repeat(np.arange(6), [2, 4, 5, 5, 2, 6])
+    labels = np.repeat(np.arange(6), [2, 4, 5, 3, 4, 6])
     embeddings = [generator.normal(size=(24, 2)) + labels[:, None] / 3 for _ in range(2)]
     for count in (1, 2):
         pairs = [verify(rows, labels, fars=(0.1,)).pairs for rows in embeddings[:count]]
@@ -523,16 +523,18 @@ def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
                 continue
             mean = sum(values[i] for i in rows) / len(rows)
             variance += len(rows) / (len(rows) - 1) * sum((values[i] - mean) ** 2 for i in rows)
+            if len(rows) == 3:
+                continue
             own = [change for (i, _), change in zip(numbers[: first.positives], changes, strict=False) if i in rows]
             twice += sum((change - sum(own) / len(own)) ** 2 for change in own)
         for (i, j), change in zip(numbers[first.positives :], changes[first.positives :], strict=True):
-            twice += change**2 * sum(labels[item] not in (0, 4) for item in (i, j)) / 2
+            twice += change**2 * sum(labels[item] not in (0, 3) for item in (i, j)) / 2
         # A class of two is a unit.
         of_classes = first.influences("classes", average)["tar@far=0.1"]
         if count == 2:
             assert pairs[1] is not None
             of_classes = of_classes - pairs[1].influences("classes", average)["tar@far=0.1"]
-        variance += 6 / 5 * sum((of_classes[c] - of_classes.mean()) ** 2 for c in (0, 4))
+        variance += 6 / 5 * (of_classes[0] - of_classes.mean()) ** 2
         found = first.variances("queries", average, less=pairs[1] if count == 2 else None)["tar@far=0.1"]
         assert 0 < twice < variance
         assert found.values.item() == pytest.approx(variance - twice / 2, rel=1e-9)

@@ -46,12 +46,12 @@ class Variance:
     Args:
         values: `(m,)` in the squared unit of the measures; NaN where it cannot be estimated.
         degrees: degrees of freedom of Student's t.
-        units: queries of the measure.
+        units: queries of the measure, or as many as those of unlike weights count.
     """
 
     values: Floats
     degrees: float
-    units: int
+    units: float
 
     def intervals(self, measures: Sequence[float], *, level: float, bounded: bool = True) -> list[Interval]:
         """The interval of each measure.
@@ -80,7 +80,7 @@ def intervals_json(intervals: Mapping[str, Mapping[str, Interval]]) -> dict[str,
     }
 
 
-def share_interval(value: float, variance: float, *, degrees: float, units: int, level: float) -> Interval:
+def share_interval(value: float, variance: float, *, degrees: float, units: float, level: float) -> Interval:
     """Wilson's interval of a share, for as many independent queries as would have this variance.
 
     These are p (1 - p) / V for a share p of variance V, to whose root a quarter of a query is added. Where all queries
@@ -113,7 +113,7 @@ def share_interval(value: float, variance: float, *, degrees: float, units: int,
     return Interval(min(low, value), max(high, value))
 
 
-def symmetrical_interval(value: float, variance: float, *, degrees: float, units: int, level: float) -> Interval:
+def symmetrical_interval(value: float, variance: float, *, degrees: float, units: float, level: float) -> Interval:
     """value +- t sqrt(variance), a quarter of a query added as in `share_interval`; no width at a variance of 0."""
     if not math.isfinite(variance):
         return NONE

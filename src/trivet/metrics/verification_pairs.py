@@ -109,12 +109,13 @@ class VerificationPairs:
                 twice = self._counted_twice(rates[name], average, less)
                 variances[name] = np.maximum(variances[name] / 2, variances[name] - twice)
         return {
-            name: Variance(values, degrees[name], self._units(rates[name]) if name in rates else units)
+            name: Variance(values, degrees[name], self._units(rates[name], average) if name in rates else units)
             for name, values in variances.items()
         }
 
     def _counted_twice(self, far: float, average: Average, less: VerificationPairs | None) -> float:
-        """Half of the squares of what the pairs change TAR by; of classes of two, which are units, none."""
+        """Half of the squares of what the pairs change TAR by; none of classes of up to three items, whose pairs can
+        hardly be told from them."""
         changes = self._pair_changes(far, average)
         if less is not None:
             changes = changes - less._pair_changes(far, average)
@@ -122,14 +123,24 @@ class VerificationPairs:
         sums = np.bincount(positive_classes, changes[: self.positives], count)
         means = sums / np.maximum(np.bincount(positive_classes, minlength=count), 1)
         changes[: self.positives] -= means[positive_classes]
-        several = (self.sizes != 2)[self.classes].astype(np.float64)
+        several = (self.sizes > 3)[self.classes].astype(np.float64)
         return float(np.square(changes) @ (several[self.left] + several[self.right])) / 4
 
-    def _units(self, far: float) -> int:
+    def _units(self, far: float, average: Average) -> float:
         """What a TAR is a share of: positive pairs where few are accepted, and items where an outlier fails with all of
-        its pairs."""
-        share = self._accepted_at(far)[: self.positives].mean()
-        return self.positives if share < 0.5 else len(self.order)
+        its pairs. Pairs of unlike weights are (sum w)^2 / sum w^2 (Kish)."""
+        if self._accepted_at(far)[: self.positives].mean() >= 0.5:
+            return len(self.order)
+        return float(1 / np.square(self._weights(average)).sum())
+
+    def _weights(self, average: Average) -> Floats:
+        """Weight of each positive pair; their sum is 1."""
+        split = self.positives
+        if average == "micro":
+            return np.full(split, 1 / split)
+        classes = self.classes[self.left[:split]]
+        pairs = np.bincount(classes, minlength=len(self.sizes))
+        return np.asarray(1 / (np.count_nonzero(pairs) * pairs[classes]))
 
     def influences(self, over: Over, average: Average) -> dict[str, Floats]:
         """The influence value of each item or class `(U,)` on each measure, what it adds where it counts more; their
@@ -164,14 +175,12 @@ class VerificationPairs:
         deviations of as many accepted pairs to either side, since between two pairs the curve is steep or level.
         """
         split = self.positives
-        shares = self._accepted_at(far)
-        if average == "micro":
-            weights, centres = np.full(split, 1 / split), shares[:split].mean()
-        else:
-            classes = self.classes[self.left[:split]]
-            pairs = np.bincount(classes, minlength=len(self.sizes))
-            weights = 1 / (np.count_nonzero(pairs) * pairs[classes])
-            centres = (np.bincount(classes, shares[:split], len(self.sizes)) / np.maximum(pairs, 1))[classes]
+        shares, weights = self._accepted_at(far), self._weights(average)
+        centres: Floats | float = shares[:split].mean()
+        if average == "macro":
+            classes, count = self.classes[self.left[:split]], len(self.sizes)
+            pairs = np.bincount(classes, minlength=count)
+            centres = (np.bincount(classes, shares[:split], count) / np.maximum(pairs, 1))[classes]
         changes = np.empty(len(shares))
         changes[:split] = weights * (shares[:split] - centres)
         changes[split:] = -self._slope(far, weights) * (shares[split:] - shares[split:].mean())
