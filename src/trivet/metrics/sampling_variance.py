@@ -76,17 +76,23 @@ class Removals:
     complete: bool  # whether these are all items
     scale: float  # gallery rows for each query, here over all
 
-    def variances(self, over: Over, average: Average) -> tuple[Floats, Floats]:
-        """Variance `(m,)` of the measures of these queries, and that of independent queries."""
-        count = int(self.classes.max()) + 1
-        sizes = np.bincount(self.classes[self.queries], minlength=count)
-        weights = np.zeros(len(self.classes))
-        weights[self.queries] = (
-            1 / self.queries.sum()
-            if average == "micro"
-            else 1 / (np.count_nonzero(sizes) * sizes[self.classes[self.queries]])
-        )
-        return _over_items(self, weights) if over == "queries" else _over_classes(self, weights)
+    def variances(self, over: Over, averages: Sequence[Average]) -> dict[Average, tuple[Floats, Floats]]:
+        """Variance `(m,)` of the measures of these queries, and that of independent queries, for each average."""
+        sizes = np.bincount(self.classes[self.queries])
+        variances: dict[Average, tuple[Floats, Floats]] = {}
+        by_weights: dict[bytes, tuple[Floats, Floats]] = {}  # where classes are of one size, both averages are one
+        for average in averages:
+            weights = np.zeros(len(self.classes))
+            weights[self.queries] = (
+                1 / self.queries.sum()
+                if average == "micro"
+                else 1 / (np.count_nonzero(sizes) * sizes[self.classes[self.queries]])
+            )
+            key = weights.tobytes()
+            if key not in by_weights:
+                by_weights[key] = _over_items(self, weights) if over == "queries" else _over_classes(self, weights)
+            variances[average] = by_weights[key]
+        return variances
 
 
 def sampling_variances(
@@ -125,8 +131,9 @@ def sampling_variances(
             samples.append(replace(removals, values=values, losses=losses))
         if removals.complete:
             break
+    estimates = {over: [each.variances(over, averages) for each in samples] for over in OVERS}
     for (over, average), plain in variances.items() if samples else ():
-        exact, independent = np.mean([each.variances(over, average) for each in samples], axis=0)
+        exact, independent = np.mean([each[average] for each in estimates[over]], axis=0)
         ratio = np.where(independent > 0, exact / np.where(independent > 0, independent, 1), 1)
         if over == "queries":
             ratio = 1 + (ratio - 1) * np.mean([each.scale for each in samples])
@@ -257,6 +264,7 @@ def _removals(retrieval: RankedQueries, counted: Booleans, seed: int) -> Removal
     position = np.full(len(classes), -1)
     position[chosen] = np.arange(len(chosen))
     queries = np.flatnonzero(position[unit] >= 0)
+    queries = queries[np.argsort(position[unit[queries]])]
     rows = chosen[chosen < count]
     left, right = torch.from_numpy(queries)[:, None], torch.from_numpy(rows)[None]
     distances = torch.cdist(task.queries.rows(left[:, 0]), task.gallery.rows(right[0]))
@@ -272,8 +280,11 @@ def _removals(retrieval: RankedQueries, counted: Booleans, seed: int) -> Removal
     )
     total, units = len(retrieval.measures), len(chosen)
     pairs = np.ix_(position[unit[queries]], position[rows])
+    aligned = len(queries) == len(rows) == units  # both in the order of units
 
     def spread(pairs_of: np.ndarray) -> np.ndarray:
+        if aligned:
+            return pairs_of
         table = np.zeros((*pairs_of.shape[:-2], units, units), pairs_of.dtype)
         table[..., pairs[0], pairs[1]] = pairs_of
         return table
@@ -326,7 +337,7 @@ def _over_items(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
     correction = (sizes / np.maximum(sizes - 1, 1))[strata]
     in_class = totals(weights[:, None], classes, count)[:, 0]
     positives, others = same.sum(axis=1), other.sum(axis=1)
-    fewer = np.where(same, (positives / np.maximum(positives - 1, 1))[:, None], 1.0)
+    fewer, known = np.where(same, (positives / np.maximum(positives - 1, 1))[:, None], 1.0), same | other
     members = np.bincount(classes[removals.gallery], minlength=count)
     single = np.where(members < 2, 0.0, np.minimum(1.0, np.square(ALONE / np.maximum(members, 1))))
     between = _by_class(removals, weights)[0] if single.any() else np.zeros((len(removals.values), count))
@@ -338,10 +349,10 @@ def _over_items(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
     results = np.empty((2, len(removals.values)))
     for measure, (values, losses) in enumerate(zip(removals.values, removals.losses, strict=True)):
         weighted = weights[:, None] * losses
+        positive_means, other_means = _row_means(weighted, same, positives), _row_means(weighted, other, others)
+        together = (weighted - np.where(same, positive_means, other_means)) * known
         mean = np.bincount(classes, weights * values, count) / np.where(in_class > 0, in_class, 1)
         direct = weights * (values - mean[classes])
-        together = np.where(same, weighted - _row_means(weighted, same, positives), 0.0)
-        together += np.where(other, weighted - _row_means(weighted, other, others), 0.0)
         twice = np.bincount(classes, (fewer * together * (together + together.T / 2)).sum(axis=1), count)
         within = squares(direct + weighted.sum(axis=0)) - twice
         results[1, measure] = squares(direct).sum()

@@ -127,8 +127,8 @@ class VerificationPairs:
         return float(np.square(changes) @ (several[self.left] + several[self.right])) / 4
 
     def _units(self, far: float, average: Average) -> float:
-        """What a TAR is a share of: positive pairs where few are accepted, and items where an outlier fails with all of
-        its pairs. Pairs of unlike weights are (sum w)^2 / sum w^2 (Kish)."""
+        """Units that a TAR is a share of: positive pairs where few are accepted; items above one half, where an outlier
+        fails with all of its pairs. Pairs of unlike weights count as (sum w)^2 / sum w^2 (Kish)."""
         if self._accepted_at(far)[: self.positives].mean() >= 0.5:
             return len(self.order)
         return float(1 / np.square(self._weights(average)).sum())
