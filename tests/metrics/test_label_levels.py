@@ -249,3 +249,7 @@ def test_over_classes_agreement_varies_by_classes_or_by_items_and_restarts(measu
             assert found.values.item() == pytest.approx(variance, rel=1e-9)
         larger["classes" if of_classes > of_items else "items"] += 1
     assert min(larger.values()) > 0
+    # Without two items of a class, classes alone vary.
+    single = evaluate(np.eye(8), {"": np.arange(8)}, measures=["nmi"])[""].intervals()["nmi"]
+    assert np.isnan(single["queries"].low)
+    assert 0 < single["classes"].low < single["classes"].high == 1

@@ -17,6 +17,7 @@ from trivet.metrics import verification
 from trivet.metrics.intervals import Average, Over
 from trivet.metrics.roc import Roc
 from trivet.metrics.verification import verify, verify_pairs
+from trivet.metrics.verification_pairs import rate_name
 
 FARS = (0.01, 0.25, 1 / 3, 0.5, 0.9)
 Pair = tuple[int, bool]  # squared distance, same class
@@ -540,6 +541,21 @@ def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
         assert found.values.item() == pytest.approx(variance - twice / 2, rel=1e-9)
 
 
+def test_no_more_than_half_of_a_variance_is_taken_off() -> None:
+    """Each item of a class has a partner accepted more and another less: items change nothing, pairs do."""
+    labels = np.array([0] * 4 + [1] * 4 + [2, 3, 4])
+    others = [100, 100.1, 110, 110.1, 300, 300.01, 301]
+    first, second = (
+        verify(np.array([*row, *others])[:, None], labels, fars=(1 / 43,)).pairs
+        for row in ([0, 0.1, 10, 10.1], [0, 10, 10.1, 0.1])
+    )
+    assert first is not None
+    assert second is not None
+    name = rate_name(1 / 43)
+    assert (first._accepted_at(1 / 43) != second._accepted_at(1 / 43)).sum() == 4
+    assert first.variances("queries", "micro", less=second)[name].values.item() == pytest.approx(0, abs=1e-12)
+
+
 def test_a_low_rate_is_one_of_pairs_and_a_high_rate_one_of_items() -> None:
     labels = np.repeat(np.arange(10), 10)
     apart = np.linspace(0, 0.1, 100) + labels
@@ -551,6 +567,12 @@ def test_a_low_rate_is_one_of_pairs_and_a_high_rate_one_of_items() -> None:
     assert (high.low, high.high) == pytest.approx((1 / (1 + 1.5 * t * t / 100), 1), abs=1e-9)
     doubt = 1.5 * t * t / 450
     assert (low.low, low.high) == pytest.approx((0, doubt / (1 + doubt)), abs=1e-9)
+    # In the mean of classes of 2 and 18 items each pair of the small ones counts 153 times as much.
+    unlike = verify(mixed[:, None], np.repeat(np.arange(10), [2, 18] * 5), fars=(0.001,))
+    assert unlike.mean("macro")["tar@far=0.001"] == 0
+    weights = [1 / 10] * 5 + [1 / 10 / 153] * (5 * 153)
+    doubt = 1.5 * t * t * sum(weight**2 for weight in weights)
+    assert unlike.intervals("macro")["tar@far=0.001"]["queries"].high == pytest.approx(doubt / (1 + doubt), abs=1e-9)
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
