@@ -99,7 +99,7 @@ def runs(files: None) -> None:
         ("evaluate good.npz --report nowhere/page.html", "make the folder first"),
         ("evaluate good.npz --labels lable", "label"),
         ("evaluate good.npz --prefixes 7", "between 1 and 6, the length of an embedding of good.npz: got 7"),
-        ("evaluate good.npz --prefixes a", "--prefixes must be whole numbers with commas"),
+        ("evaluate good.npz --prefixes a", "--prefixes must be whole numbers, such as 16,64: got a"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(line: str, sentence: str, files: None, run_command: Call) -> None:

@@ -108,6 +108,8 @@ def test_prefixes_stand_side_by_side(files: tuple[Path, Path], run: Call) -> Non
     for one, size in zip(results, (4, 2, 1), strict=True):
         expected = recall_at_k(rows[:, :size], labels, (1,), distance="cosine")[1]
         assert one["evaluation"]["label"]["recall@1"] == pytest.approx(expected)
+    repeated = json.loads(run(files[0], "--prefixes", "2", "--prefixes", "1, 4", *wanted)[1])["results"]
+    assert [one["prefix"] for one in repeated] == [None, 2, 1]
 
 
 def test_clustering_and_rejection_are_shown_with_their_intervals(files: tuple[Path, Path], run: Call) -> None:

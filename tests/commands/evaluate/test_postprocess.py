@@ -221,7 +221,7 @@ def test_the_answer_needs_more_early_and_no_fewer_first() -> None:
 
 def test_what_does_not_go_together_is_refused(file: Path, run: Call) -> None:
     for options, words in (
-        (["--postprocess", "wishing"], "--postprocess must name whitening, expansion, reciprocal, with commas"),
+        (["--postprocess", "wishing"], "--postprocess must name whitening, expansion, reciprocal: got wishing"),
         (["--postprocess", "expansion", "--quantize", "int8"], "leave out --postprocess"),
         (["--postprocess", "expansion", "--approximate", "hnsw"], "leave out --approximate"),
         (["--postprocess", "expansion", "--sample", "20"], "--postprocess expansion ranks for all items"),

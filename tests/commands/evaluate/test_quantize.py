@@ -132,7 +132,7 @@ def test_codes_are_learned_from_what_is_retrieved_from_or_from_what_a_run_traine
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--quantize", "int4"), "--quantize must name float16, int8, binary, pq, with commas: got int4."),
+        (("--quantize", "int4"), "--quantize must name float16, int8, binary, pq: got int4."),
         (("--quantize", "pq"), "codes of kind pq are learned from at least 10000 rows: got 320; use int8 or binary"),
         (("--rescore",), "only --quantize gives codes, whose finds are ranked anew: leave out --rescore."),
         (

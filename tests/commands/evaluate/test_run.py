@@ -209,7 +209,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert names == ["a/embeddings.npz", "b/embeddings.npz"]
     (difference,) = summary(evaluated)["differences"]["label"]["recall@1"]
     assert (difference["less"], difference["of"]) == tuple(names)
-    cut = evaluations(paths, **request | {"prefixes": "2"})
+    cut = evaluations(paths, **request | {"prefixes": ["2"]})
     assert [one.record.embeddings for one in cut] == [f"{name}{end}" for name in names for end in ("", ", first 2")]
     other = write(tmp_path / "other.npz", POINTS, label=LABELS)
     for several in ([paths[0], other], [paths[0], paths[0]]):  # nothing to be told by a folder

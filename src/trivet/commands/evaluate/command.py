@@ -61,11 +61,11 @@ def evaluate(context: typer.Context, request: EvaluateOptions) -> int:
 
 def check_options(context: typer.Context, request: EvaluateOptions) -> None:
     """ValueError if an option was written that does nothing beside the others."""
-    if request.quantize is not None:
+    if request.quantize:
         refuse(context, "--quantize compares forms, each ranked as it is", "postprocess")
-    elif request.postprocess is not None:
+    elif request.postprocess:
         refuse(context, "--postprocess compares with every row", "approximate")
-    if request.quantize is None:
+    if not request.quantize:
         refuse(context, "only --quantize gives codes, whose finds are ranked anew", "rescore")
     else:
         refuse(context, "--quantize compares with every row", "approximate")

@@ -81,10 +81,10 @@ class EvaluateOptions(ItemOptions):
     folds: Annotated[int, typer.Option(min=0, help="Also evaluate within this many class-disjoint folds.")] = 0
     sample: Annotated[int, typer.Option(min=0, help="Number of random queries; 0 for all.")] = 0
     prefixes: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Also evaluate the first N numbers of each embedding, for each N, such as 16,64,256 (Matryoshka), and "
-            "compare."
+            "compare; with commas, or repeated."
         ),
     ] = None
     approximate: Annotated[
@@ -92,10 +92,10 @@ class EvaluateOptions(ItemOptions):
         typer.Option(help="Rank with an approximate index; its recall is reported."),
     ] = None
     quantize: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Also evaluate the embeddings stored in fewer bits, and compare: float16, int8, binary, pq, with "
-            "commas."
+            help="Also evaluate the embeddings stored in fewer bits, and compare: float16, int8, binary, pq; with "
+            "commas, or repeated."
         ),
     ] = None
     rescore: Annotated[
@@ -103,10 +103,10 @@ class EvaluateOptions(ItemOptions):
         typer.Option("--rescore", help="With --quantize, also where the embeddings themselves rank what codes find."),
     ] = False
     postprocess: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Also evaluate, and compare, what looks again at the embeddings or at what they find: whitening, "
-            "expansion (of queries), reciprocal (re-ranking by reciprocal neighbours), with commas."
+            "expansion (of queries), reciprocal (re-ranking by reciprocal neighbours); with commas, or repeated."
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Seed of k-means, pairs, folds and samples.")] = 0
@@ -119,14 +119,14 @@ class EvaluateOptions(ItemOptions):
     @property
     def named_measures(self) -> list[str]:
         """The measures that are asked for by name."""
-        return [name.strip() for text in self.measures or [] for name in text.split(",")]
+        return _listed(self.measures)
 
     @property
     def lengths(self) -> list[int]:
         """Lengths of the prefixes that are evaluated too."""
-        numbers = [text.strip() for text in (self.prefixes or "").split(",") if text.strip()]
+        numbers = _listed(self.prefixes)
         if not all(text.isdecimal() for text in numbers):
-            raise ValueError(f"--prefixes must be whole numbers with commas, such as 16,64: got {self.prefixes}.")
+            raise ValueError(f"--prefixes must be whole numbers, such as 16,64: got {','.join(numbers)}.")
         return [*dict.fromkeys(map(int, numbers))]
 
     @property
@@ -140,9 +140,14 @@ class EvaluateOptions(ItemOptions):
         return _named("--postprocess", self.postprocess, POSTPROCESSINGS)
 
 
-def _named(option: str, text: str | None, known: Sequence[Name]) -> list[Name]:
-    """The names in a list with commas, in the order of those that are known."""
-    names = dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip())
+def _listed(texts: Sequence[str] | None) -> list[str]:
+    """The items of an option that is repeated, or given a list with commas."""
+    return [item.strip() for text in texts or () for item in text.split(",") if item.strip()]
+
+
+def _named(option: str, texts: Sequence[str] | None, known: Sequence[Name]) -> list[Name]:
+    """The names in a list, in the order of those that are known."""
+    names = _listed(texts)
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{option} must name {', '.join(known)}, with commas: got {unknown[0]}.")
+        raise ValueError(f"{option} must name {', '.join(known)}: got {unknown[0]}.")
     return [name for name in known if name in names]
