@@ -518,6 +518,20 @@ def test_known_classes_are_measured_on_new_ones_too(tmp_path: Path, monkeypatch:
     assert any(note.startswith("On new classes, 6 classes that were held out") for note in ladder_notes(record))
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_few_known_classes_are_measured_on_new_ones_where_two_can_be_told_apart(
+    classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = vectors(tmp_path / "few.npz", classes=classes, items=60, noise=1.5)
+    monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})
+    data = {"name": "vectors", "path": str(path), "split": "in-class"}
+    settings = LadderSettings.parse({"data": data, "ladder": {"rungs": ["head"]}}, source="test")
+    ladder = Ladder(settings, tmp_path, None)
+    ladder.climb()
+    assert ladder.record.result == "the vectors, head of 60 steps"
+    assert (ladder.record.new_classes is not None) == (classes == 4)
+
+
 def test_a_batch_holds_all_classes_that_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = vectors(tmp_path / "own.npz", classes=12, items=60, noise=1.5)
     monkeypatch.setattr(recipes, "HEAD_STEPS", {60: 1e-2})

@@ -424,7 +424,8 @@ class Ladder:
         result = best if self.record.confirmed.passed else encoder
         self.record.result = result.name
         train, level = self._proposer.train, self._proposer.level
-        if self._folds.of == "items" and result.trained and holdout_unit(train, level) == "classes":
+        enough = num_units(train, level) >= LEAST_CLASSES
+        if enough and self._folds.of == "items" and result.trained and holdout_unit(train, level) == "classes":
             scores = [*map(self._new_class_scores, (result, encoder))]
             self.record.new_classes = _compared(encoder, scores[0], scores[1], self._num_classes(scores[0]))
         return result
