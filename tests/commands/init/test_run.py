@@ -20,7 +20,7 @@ from tests.commands.conftest import Call
 
 from trivet.commands.init import run as init
 from trivet.commands.init.data import detect
-from trivet.commands.init.run import Proposal, as_toml, propose
+from trivet.commands.init.run import Proposal, as_toml, propose, propose_ladder
 from trivet.commands.settings.run import settings_schema
 from trivet.commands.train import candidates
 from trivet.datasets import load
@@ -414,3 +414,13 @@ def test_a_table_beside_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.M
     code, _, err = run_command("init", "list/items.csv", "-o", "three.toml", "--data-root", "list/thumbnails")
     assert code == 0, err
     assert tomllib.loads(Path("three.toml").read_text())["data"]["root"] == "list/thumbnails"
+
+
+def test_data_are_read_as_changes_say(folder: Path) -> None:
+    labels = np.array([f"k{number % 9}" for number in range(27)])
+    np.savez(folder / "few.npz", embeddings=DRAWS.normal(size=(27, 3)).astype(np.float32), kind=labels)
+    detected = detect(Path("few.npz"), None, None)
+    settings, _ = propose_ladder(Path("few.npz"), detected)
+    assert settings.data.split == "class-disjoint"
+    with pytest.raises(ValueError, match='split = "in-class" needs classes of at least four items'):
+        propose_ladder(Path("few.npz"), detected, changes=["data.split=in-class"])

@@ -15,7 +15,7 @@ import torch
 
 from trivet.commands.init.data import DetectedData, Images
 from trivet.commands.train.sided_candidates import make_proposer
-from trivet.datasets import DataConfig, Splits, load
+from trivet.datasets import Splits, load
 from trivet.datasets.config import with_validation_fold
 from trivet.datasets.equal_items import distinct_texts, with_positive
 from trivet.datasets.image_files import ImageFilesConfig, split_listing
@@ -36,6 +36,7 @@ SIDE, ENCODER_SIDES = 64, (96, 224)  # pixels, from scratch, and of pretrained e
 LONG = 1.4  # the ratio of sides from which on images are not cut to squares
 STEP = 8  # pixels that sides are multiples of
 DOCS = "docs/settings.md"
+PROPOSED = "the settings of trivet train"
 
 
 @dataclass
@@ -65,13 +66,19 @@ class Proposal:
 
 
 def propose(
-    path: Path, detected: DetectedData, *, ladder: Mapping[str, Any] | None = None, data_root: Path | None = None
+    path: Path,
+    detected: DetectedData,
+    *,
+    ladder: Mapping[str, Any] | None = None,
+    changes: Sequence[str] = (),
+    data_root: Path | None = None,
 ) -> Proposal:
     """Settings that suit the data at a path, checked as far as can be without training.
 
     Args:
         detected: what `detect` found there.
         ladder: settings of `LadderConfig` that are known already.
+        changes: of the form "data.key=value", by which the data are read.
     """
     sizes = detected.sizes(detected.main)
     findings = [*_findings(detected, path), *detected.notes]
@@ -87,6 +94,7 @@ def propose(
         proposal.put("data", {"level": detected.main}, why)
     split, why = _split(detected, sizes)
     proposal.put("data", {"split": split}, why)
+    proposal.values = LadderSettings.with_overrides(proposal.values, changes)
     known = dict(ladder or {})
     if detected.images is not None:
         encoders = bool(known.get("weights") or known.get("start")) or bool(at_hand("images"))
@@ -94,11 +102,11 @@ def propose(
     if detected.images is not None and detected.listing is not None:
         splits = _splits_of_images(proposal, detected, detected.images)
     elif detected.item_kind == "images and texts":
-        config = DataConfig.parse(proposal.values["data"], source="data")
+        config = LadderSettings.parse(proposal.values, source=PROPOSED).data
         assert isinstance(config, PairsConfig)
         splits = with_validation_fold(load_sides(config, (None, None), unread=True), config)
     else:
-        splits = load(DataConfig.parse(proposal.values["data"], source="data"), data_root)
+        splits = load(LadderSettings.parse(proposal.values, source=PROPOSED).data, data_root)
         if detected.kind == "texts":
             _check_texts(splits)
     findings += [warning.removesuffix(".") + "." for warning in splits.warnings]
@@ -129,9 +137,10 @@ def propose_ladder(
     data_root: Path | None = None,
 ) -> tuple[LadderSettings, list[str]]:
     """The settings of `propose`, with changes of the form "section.key=value", and what was found in the data."""
-    proposal = propose(path, detected, ladder=ladder, data_root=data_root)
+    of_data = [change for change in changes if change.startswith("data.")]
+    proposal = propose(path, detected, ladder=ladder, changes=of_data, data_root=data_root)
     values = LadderSettings.with_overrides(proposal.values, changes)
-    return LadderSettings.parse(values, source="the settings of trivet train"), proposal.findings
+    return LadderSettings.parse(values, source=PROPOSED), proposal.findings
 
 
 def _encoders_sentence(names: Sequence[str], missing: Sequence[str]) -> str:
@@ -276,7 +285,7 @@ def _check_texts(splits: Splits) -> None:
 def _splits_of_images(proposal: Proposal, detected: DetectedData, images: Images) -> Splits:
     """The images, none of which is read, in their parts."""
     assert detected.listing is not None
-    config = DataConfig.parse(proposal.values["data"], source="data")
+    config = LadderSettings.parse(proposal.values, source=PROPOSED).data
     assert isinstance(config, ImageFilesConfig)
     readable = None
     if images.num_decoded == detected.items:
