@@ -11,6 +11,10 @@ interval is about a population without end, and 9 of the 20 images of a characte
 Results go to studies/results/intervals.json, design by design.
 
 Of exact intervals one in fifteen would lie outside 0.93 to 0.97, by the chance of 400 draws.
+
+After a first run of these designs (--seed 61: 259 of 358 cells within 0.93 to 0.97, 78 above, 21 below) a TAR of fewer
+than ten accepted negative pairs has no interval: with the two pairs that a FAR of 1e-4 leaves here, 0.67 to 0.98 of the
+intervals held it. Ten was chosen on other characters, CLINC150 and Fashion-MNIST. The results are of other draws.
 """
 
 from __future__ import annotations
@@ -151,6 +155,8 @@ def coverage(draw: Draw, draws: int, *, over: Over, seed: int) -> dict[str, dict
     for name, values in rows.items():
         mean, low, high, below, above, macro_means, macro_low, macro_high = np.array(values).T
         known = np.isfinite(low)
+        if not known.any():  # a TAR of too few accepted pairs
+            continue
         results[name] = {
             "draws": int(known.sum()),
             "truth": float(mean.mean()),
@@ -169,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--designs", nargs="*", type=int, help="their numbers, from 0")
-    parser.add_argument("--seed", type=int, default=61)
+    parser.add_argument("--seed", type=int, default=83)
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     named = list(designs().items())

@@ -543,17 +543,33 @@ def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
 
 def test_no_more_than_half_of_a_variance_is_taken_off() -> None:
     """Each item of a class has a partner accepted more and another less: items change nothing, pairs do."""
-    labels = np.array([0] * 4 + [1] * 4 + [2, 3, 4])
-    others = [100, 100.1, 110, 110.1, 300, 300.01, 301]
+    labels = np.array([0] * 4 + [1] * 4 + [2, 3, 4, 5, 6, 7])
+    others = [100, 100.1, 110, 110.1, 300, 300.01, 300.02, 300.03, 300.04, 301]
+    far = 10 / 79
     first, second = (
-        verify(np.array([*row, *others])[:, None], labels, fars=(1 / 43,)).pairs
+        verify(np.array([*row, *others])[:, None], labels, fars=(far,)).pairs
         for row in ([0, 0.1, 10, 10.1], [0, 10, 10.1, 0.1])
     )
     assert first is not None
     assert second is not None
-    name = rate_name(1 / 43)
-    assert (first._accepted_at(1 / 43) != second._accepted_at(1 / 43)).sum() == 4
-    assert first.variances("queries", "micro", less=second)[name].values.item() == pytest.approx(0, abs=1e-12)
+    assert (first._accepted_at(far) != second._accepted_at(far)).sum() == 4
+    variance = first.variances("queries", "micro", less=second)[rate_name(far)]
+    assert variance.values.item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("over", ["queries", "classes"])
+def test_a_rate_of_few_accepted_negative_pairs_has_no_interval(over: Over) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(60) % 6
+    points = generator.normal(size=(6, 3))[labels] + generator.normal(size=(60, 3))
+    fars = (9.9 / 1500, 10 / 1500)
+    found, other = (verify(points + shift, labels, fars=fars) for shift in (0, generator.normal(size=(60, 3))))
+    assert found.negative_pairs == 1500
+    for far, known in zip(fars, (False, True), strict=True):
+        name = rate_name(far)
+        ends = found.intervals()[name][over], found.differences(other)[name][over].interval
+        assert [math.isfinite(each.low) for each in ends] == [known, known]
+        assert found.measures()[name] is not None
 
 
 def test_a_low_rate_is_one_of_pairs_and_a_high_rate_one_of_items() -> None:
@@ -562,17 +578,17 @@ def test_a_low_rate_is_one_of_pairs_and_a_high_rate_one_of_items() -> None:
     high = verify(apart[:, None], labels, fars=(0.01,)).intervals()["tar@far=0.01"]["queries"]
     # An item of each class is where those of the others are, and all other items are far from each other.
     mixed = np.where(np.arange(100) % 10 == 0, 0.0, 100.0 * (1 + np.arange(100)))
-    low = verify(mixed[:, None], labels, fars=(0.001,)).intervals()["tar@far=0.001"]["queries"]
+    low = verify(mixed[:, None], labels, fars=(0.003,)).intervals()["tar@far=0.003"]["queries"]
     t = stats.t.ppf(0.975, 90)
     assert (high.low, high.high) == pytest.approx((1 / (1 + 1.5 * t * t / 100), 1), abs=1e-9)
     doubt = 1.5 * t * t / 450
     assert (low.low, low.high) == pytest.approx((0, doubt / (1 + doubt)), abs=1e-9)
     # In the mean of classes of 2 and 18 items each pair of the small ones counts 153 times as much.
-    unlike = verify(mixed[:, None], np.repeat(np.arange(10), [2, 18] * 5), fars=(0.001,))
-    assert unlike.mean("macro")["tar@far=0.001"] == 0
+    unlike = verify(mixed[:, None], np.repeat(np.arange(10), [2, 18] * 5), fars=(0.003,))
+    assert unlike.mean("macro")["tar@far=0.003"] == 0
     weights = [1 / 10] * 5 + [1 / 10 / 153] * (5 * 153)
     doubt = 1.5 * t * t * sum(weight**2 for weight in weights)
-    assert unlike.intervals("macro")["tar@far=0.001"]["queries"].high == pytest.approx(doubt / (1 + doubt), abs=1e-9)
+    assert unlike.intervals("macro")["tar@far=0.003"]["queries"].high == pytest.approx(doubt / (1 + doubt), abs=1e-9)
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])

@@ -28,6 +28,7 @@ from trivet.runtime.arrays import Booleans, Floats, Integers
 Rows = npt.NDArray[np.int32]
 
 AREA, ACCURACY = "roc-auc", "verification-accuracy"
+FEWEST = 10  # negative pairs accepted at a FAR, below which its distance is hardly known
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,10 @@ class VerificationPairs:
         return shares_of
 
     def variances(self, over: Over, average: Average, *, less: VerificationPairs | None = None) -> dict[str, Variance]:
-        """The variance of each measure over items or classes; of what it is less that of the same items in `less`."""
+        """The variance of each measure over items or classes; of what it is less that of the same items in `less`.
+
+        NaN for a TAR of fewer than `FEWEST` accepted negative pairs, and for fewer than two items or classes.
+        """
         units, count = len(self.order), len(self.sizes)
         rates = {rate_name(far): far for far in self.fars}
 
@@ -108,8 +112,13 @@ class VerificationPairs:
             for name in variances.keys() & rates.keys():
                 twice = self._counted_twice(rates[name], average, less)
                 variances[name] = np.maximum(variances[name] / 2, variances[name] - twice)
+        negatives = len(self.left) - self.positives
         return {
-            name: Variance(values, degrees[name], self._units(rates[name], average) if name in rates else units)
+            name: Variance(
+                np.full(1, math.nan) if name in rates and rates[name] * negatives < FEWEST else values,
+                degrees[name],
+                self._units(rates[name], average) if name in rates else units,
+            )
             for name, values in variances.items()
         }
 

@@ -277,6 +277,9 @@ def test_clustering_and_verification_are_compared_by_ids_too(tmp_path: Path) -> 
     for name, (noisier, same) in differences.items():
         assert noisier["difference"] == pytest.approx(values[1][name] - values[0][name], abs=1e-9)
         for over in ("queries", "classes"):
+            if name == "tar@far=0.001":  # of 7 negative pairs accepted
+                assert noisier[over] is same[over] is None
+                continue
             low, high = noisier[over]
             assert low <= noisier["difference"] <= high
             if name.startswith(("roc", "tar", "verif")):  # k-means may have ended elsewhere
