@@ -300,7 +300,7 @@ QUESTIONS: dict[Callable[[], str], tuple[str, str | None]] = {
         "classes), 'mood' (4 classes).",
         "mood",
     ),
-    dates_only: ("as it is open which one is meant: t.csv has 'posted' (9 classes).", "posted"),
+    dates_only: ("as it is open whether the only one is meant: t.csv has 'posted' (9 classes).", "posted"),
     several_labels: ("t.csv has none (tags holds several labels in a cell, such as 'ant;ant'); add one", "tags"),
     lists_of_labels: ("t.jsonl has none (tags holds lists, such as ['ant', 'x']); add one, or name it", "tags"),
     choices: ('topic holds several labels in a cell, such as \'{"choices": ["ant", "x"]}\'', "topic"),

@@ -70,6 +70,16 @@ def test_a_share_of_the_items_is_held_out(tmp_path: Path) -> None:
         check_relation(fold)
 
 
+@pytest.mark.parametrize("match", ["any", "all"])
+def test_a_tag_of_every_item_leaves_no_negative(match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "TAGS", [[*tags, "thing"] for tags in TAGS])
+    sentence = "two items that share no tag, so that there is a negative: all 48 share one at level 'tags'; leave out"
+    with pytest.raises(ValueError, match=sentence):
+        loaded(tmp_path, match=match)
+    monkeypatch.setitem(globals(), "TAGS", [*TAGS[:-1], ["other"]])
+    assert len(loaded(tmp_path, match=match).train) == 48
+
+
 def test_classes_beside_tags_stay_classes(tmp_path: Path) -> None:
     splits = loaded(tmp_path, levels=["sort", "tags"], level="tags")
     assert not splits.train.has_tags("sort")

@@ -250,13 +250,21 @@ def check_classes(train: Dataset, level: str, setting: str) -> None:
 
 
 def check_trainable(train: Dataset, level: str) -> None:
-    """Raise ValueError unless the training items hold two classes or more, or contents of pairs."""
+    """Raise ValueError unless the training items hold two classes or more, contents of pairs, or items that share no
+    tag."""
     if len(np.unique(train.items_of(level))) < 2:
         only = [train.names[level][i] for i in np.unique(train.labels[level])]
         raise ValueError(
             f"training needs at least two classes, so that there is a negative: got {only} at level {level!r}; add a "
             "class, or train on a finer level."
         )
+    if train.has_tags(level):
+        sets = torch.from_numpy(np.unique(train.labels[level]))
+        if all(bool(train.relations[level].compared(tags, sets)[1].all()) for tags in torch.split(sets, 1)):
+            raise ValueError(
+                f"training needs two items that share no tag, so that there is a negative: all {len(train)} share one "
+                f"at level {level!r}; leave out the tags that every item has."
+            )
 
 
 def check_evaluable(evaluation: Mapping[str, Dataset]) -> None:

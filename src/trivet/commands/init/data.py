@@ -448,8 +448,9 @@ def _guessed_levels(source: DataTable) -> tuple[list[str], str, str]:
     best.sort(key=lambda name: (known.classes(name), not is_numeric(columns[name])))
     kind = ranks[best[0]][0]
     if kind == 0 or not all(known.within(fine, coarse) for coarse, fine in pairwise(best)):
+        what = "which one is meant" if len(columns) > 1 else "whether the only one is meant"
         raise ValueError(
-            f"the column of labels must be named with --labels, as it is open which one is meant: {path} has "
+            f"the column of labels must be named with --labels, as it is open {what}: {path} has "
             f"{_counted(known, columns)}."
         )
     main = best[-1]
