@@ -285,11 +285,16 @@ def several_labels() -> str:
 
 
 def lists_of_labels() -> str:
-    return lines(Path("t.jsonl"), [{"text": row["text"], "tags": [row["label"], "x"]} for row in ROWS])
+    rows = [{"text": row["text"], "tags": [row["label"], *["x"][i % 2 :]]} for i, row in enumerate(ROWS)]
+    return lines(Path("t.jsonl"), rows)
 
 
 def choices() -> str:
-    rows = [{"text": row["text"], "topic": json.dumps({"choices": [row["label"], "x"]})} for row in ROWS]
+    choices_of = [[row["label"], *["x"][i % 2 :]] for i, row in enumerate(ROWS)]
+    rows = [
+        {"text": row["text"], "topic": json.dumps({"choices": each})}
+        for row, each in zip(ROWS, choices_of, strict=True)
+    ]
     return written(Path("t.csv"), rows)
 
 
