@@ -122,7 +122,49 @@ def test_items_at_one_point_are_found_by_chance_and_what_is_not_finite_has_no_sp
     labels = np.arange(40) % 4
     found = measure_probe(0, torch.ones(40, 3), [labels, labels])
     assert (found.recall, found.relative_spread, found.within_between) == (pytest.approx(9 / 39), 0, 1)
-    assert measure_probe(0, torch.full((40, 3), math.nan), [labels]).recall == found.recall
+    some = torch.ones(40, 3)
+    some[:7, 2] = math.nan
+    assert (measure_probe(0, some, [labels]).recall, measure_probe(0, some, [labels]).not_finite) == (found.recall, 7)
+    assert found.not_finite == 0
+
+
+@pytest.mark.parametrize("at", [40, 97])
+def test_held_out_items_that_are_not_finite_are_an_event_at_one_call(at: int) -> None:
+    def probes(step: int) -> Tensor:
+        return held_out(apart=4) * (math.nan if step >= at else 1)
+
+    monitor = watched(batch, probes, steps=100)
+    if at == 97:  # after the last call that is due
+        assert monitor.events == []
+    closing = monitor.close(lambda: (probes(100), CLASSES))
+    (event,) = monitor.events
+    assert (event.kind, event.rule) == ("not-finite", "of 240 held-out items 240 have embeddings that are not finite")
+    assert any("learning rate" in change for change in event.changes)
+    assert closing is not None
+    assert closing.endswith("It ends with embeddings that are not finite.")
+    assert "below its start" in closing
+    resumed = CollapseMonitor()
+    resumed.load_state_dict(json.loads(json.dumps(monitor.state_dict())))
+    assert resumed.closing() == closing
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "sentence"),
+    [
+        (
+            NOISE,
+            torch.zeros(ITEMS, dtype=torch.int64),
+            "two classes at least, and two items of one: got 240 items of 1",
+        ),
+        (NOISE, torch.arange(ITEMS), "two classes at least, and two items of one: got 240 items of 240 classes; hold"),
+        (NOISE.tolist(), CLASSES, "an array or tensor (M, d) of two items or more: got list."),
+        (NOISE[:, None], CLASSES, "an array or tensor (M, d) of two items or more: got shape (240, 1, 8)."),
+        (NOISE * math.inf, CLASSES, "finite before training: those of 240 of 240 items are not; look at"),
+    ],
+)
+def test_a_probe_that_tells_nothing_is_refused_at_once(embeddings: Any, labels: Tensor, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ProbeTracker().measure(lambda: (embeddings, labels), 0)
 
 
 @pytest.mark.parametrize("suspicious", [True, False])

@@ -220,9 +220,12 @@ class Judge:
         """Sentence on how held-out items ended, and why they were not judged to the end; None without a second call."""
         known = self.probing.closing()
         if known is not None:
-            collapsed = self.probing.collapse() is not None
-            known += " It ends as a network collapse." if collapsed else ""
-            known += " It ends as a class collapse." if not collapsed and self._inside_lost(ended=True) else ""
+            if self.probing.last is not None and self.probing.last.not_finite:
+                known += " It ends with embeddings that are not finite."
+            elif self.probing.collapse() is not None:
+                known += " It ends as a network collapse."
+            elif self._inside_lost(ended=True):
+                known += " It ends as a class collapse."
         if self.fault is None:
             return known
         if known is None:
@@ -284,6 +287,15 @@ class Judge:
         if now is None or start is None or best is None:
             return
         items_text = f"of {probing.items} held-out items"
+        if now.not_finite:
+            self._report(
+                "not-finite",
+                _evidence(now, start),
+                f"{items_text} {now.not_finite} have embeddings that are not finite",
+                not_finite_advice(self.motion),
+                healthy=best.step,
+            )
+            return
         positives, negatives, _ = pair_words(related=now.by_chance is not None)
         collapse = probing.collapse()
         stays = probing.stays_below(start, ended=ended)

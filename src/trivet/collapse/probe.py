@@ -34,6 +34,7 @@ from trivet.mining.batch import Labels
 from trivet.mining.relations import Classes, Relation, signature_of
 from trivet.runtime.arrays import Floats, Integers
 from trivet.runtime.json_numbers import json_section, with_nan
+from trivet.runtime.text import counted
 
 Probe = Callable[[], Sequence[Any]]
 """Gives embeddings `(M, d)` and labels `(M,)` of the same held-out items each time; also finer classes `(M,)`.
@@ -88,6 +89,7 @@ class ProbeResult:
     # of a relation, recall@1 of items that are all equal, and up to where it comes by chance, NaN if it is far above;
     # None of classes, which tell
     by_chance: tuple[float, float] | None = None
+    not_finite: int = 0  # items with a number that is not finite; all are then measured as equal
 
     @property
     def score(self) -> float:
@@ -102,7 +104,7 @@ class ProbeResult:
         numbers = {name: with_nan(values[name]) for name in (*SERIES, *SHAPE)}
         chances = values.get("by_chance")
         by_chance = None if chances is None else tuple(with_nan(chances))
-        return cls(**numbers, scores=scores, nearest=nearest, by_chance=by_chance)
+        return cls(**numbers, scores=scores, nearest=nearest, by_chance=by_chance, not_finite=values["not_finite"])
 
     def shape(self, start: ProbeResult) -> EmbeddingShape:
         """Its shape beside that at the start of the run."""
@@ -147,12 +149,18 @@ class ProbeLevel(NamedTuple):
         """The level of labels, or of a relation, of so many items.
 
         Raises:
-            ValueError: if they are not one for each item, or no item has a positive.
+            ValueError: if they are not one for each item, or no item has a positive or none a negative.
         """
         if isinstance(labels, Classes):
             labels = labels.items
         if not isinstance(labels, Relation):
             classes = as_classes(labels, count=count).cpu().numpy()
+            sizes = np.unique(classes, return_counts=True)[1]
+            if len(sizes) < 2 or sizes.max() < 2:
+                raise ValueError(
+                    "a probe needs items of two classes at least, and two items of one: got "
+                    f"{counted(count, 'item')} of {counted(len(sizes), 'class')}; hold out others."
+                )
             same = torch.from_numpy(classes[:, None] == classes)
             return cls(classes, classes, same, ~same, None, np.arange(count))
         if len(labels) != count:
@@ -196,7 +204,7 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
     """
     tensor = torch.as_tensor(embeddings).detach().cpu()
     points, kind = tensor.double(), tensor.dtype
-    if not bool(points.isfinite().all()):
+    if not_finite := int((~points.isfinite()).any(dim=1).sum()):
         points = torch.zeros_like(points)
     known = [level if isinstance(level, ProbeLevel) else ProbeLevel.of_labels(level, len(points)) for level in levels]
     first, squared = known[0], _squared_distances(points)
@@ -232,6 +240,7 @@ def measure_probe(step: int, embeddings: Array, levels: Sequence[Labels | Intege
         scores=scores,
         nearest=squared.argmin(dim=1).numpy(),
         by_chance=first.by_chance(recall, around),
+        not_finite=not_finite,
     )
 
 
@@ -350,10 +359,10 @@ class ProbeTracker:
                 f"a probe must give (embeddings, labels) or (embeddings, labels, fine): got {len(output)}."
             )
         embeddings, *labels = output
-        if embeddings.ndim != 2 or len(embeddings) < 2:
-            raise ValueError(
-                f"a probe must give embeddings (M, d) of two items or more: got shape {tuple(embeddings.shape)}."
-            )
+        if getattr(embeddings, "ndim", None) != 2 or len(embeddings) < 2:
+            shape = getattr(embeddings, "shape", None)
+            what = type(embeddings).__name__ if shape is None else f"shape {tuple(shape)}"
+            raise ValueError(f"a probe must give an array or tensor (M, d) of two items or more: got {what}.")
         levels = [ProbeLevel.of_labels(values, len(embeddings)) for values in labels]
         groups, checksum = [level.groups for level in levels], levels[0].checksum
         if self.reference is None:
@@ -365,7 +374,13 @@ class ProbeTracker:
                 f"a probe must give the same items in the same order each time: got {len(groups[0])}, with other "
                 f"labels than the {self.items} of the first call."
             )
-        return self.record(measure_probe(step, embeddings, levels))
+        result = measure_probe(step, embeddings, levels)
+        if self.reference is None and result.not_finite:
+            raise ValueError(
+                f"embeddings of a probe must be finite before training: those of {result.not_finite} of "
+                f"{len(embeddings)} items are not; look at the items and the weights."
+            )
+        return self.record(result)
 
     def record(self, result: ProbeResult) -> ProbeResult:
         """Note what the probe showed, and return it; the first is the reference."""
