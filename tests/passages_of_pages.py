@@ -603,7 +603,7 @@ def others() -> Iterator[str]:
 
 
 def coverage() -> Iterator[str]:
-    designs = results(STUDIES / "intervals.json")["designs"].values()
+    designs = [*results(STUDIES / "intervals.json")["designs"].values()]
 
     def found(over: str, key: str, *starts: str) -> list[float]:
         """The values of the measures whose names begin so, of all designs, in per cent."""
@@ -631,10 +631,23 @@ def coverage() -> Iterator[str]:
     yield (
         f"Of all {len(values)}, {len(values) - above - below} lie within 93 to 97 %, {above} above and {below} below"
     )
+    names = sorted({name for design in designs for rows in design.values() for name in rows})
+    means = [
+        fmean([100 * design[over][name]["coverage"] for design in designs if name in design.get(over, {})])
+        for over in ("queries", "classes")
+        for name in names
+    ]
+    yield f"Each measure has {min(means):.0f} to {max(means):.0f} % on average over the populations"
     different = [found(over, "called_different", *retrieval) for over in ("queries", "classes")]
+    few = [
+        fmean(found(over, "called_different", name))
+        for over in ("queries", "classes")
+        for name in names
+        if name.startswith((*clusters, *rates))
+    ]
     yield (
         f"called different in {fmean(different[0]):.0f} % (retrieval, other items; at most {max(different[0]):.0f} %) "
-        f"and {fmean(different[1]):.0f} % (other classes)"
+        f"and {fmean(different[1]):.0f} % (other classes); by NMI, AMI and TAR in {min(few):.0f} to {max(few):.0f} %"
     )
 
 
