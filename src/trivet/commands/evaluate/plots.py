@@ -123,7 +123,7 @@ def recall_curve(several: Sequence[Shares], retrieval: Sequence[str]) -> PlotFig
 
 def rows_height(rows: int, marks: int) -> int:
     """Pixels of a plot with a row for each name."""
-    return 76 + max(_ROW, 14 * marks) * rows
+    return 98 + max(_ROW, 14 * marks) * rows
 
 
 def _offset(mark: int, marks: int) -> float:

@@ -31,7 +31,7 @@
     Paper.draw(document.querySelector(`[data-figure="${k}"]`), traces.map(({ kind, of, hover, ...more }) => ({
       type: "scatter", ...LOOKS[kind](styles[of]), ...more, ...(hover.length ? { hoverinfo: "text", hovertext: hover } : { hoverinfo: "skip" }),
     })), {
-      plot_bgcolor: "#fff", margin: { l: 52, r: 14, t: 12, b: 46 }, showlegend: false, hovermode: "closest", shapes: [...stripes, ...upright],
+      plot_bgcolor: "#fff", margin: { l: 52, r: 14, t: count ? 34 : 12, b: 46 }, showlegend: false, hovermode: "closest", shapes: [...stripes, ...upright],
       xaxis: axis(x.title, {
         ...(x.range && { range: x.range }), ...(x.ticks && { type: "log", ...ticks(x.ticks, x.ticks.map(String)) }),
         ...(x.zero && { zeroline: true, zerolinecolor: DARK, zerolinewidth: 2 }),
