@@ -242,18 +242,13 @@ def guard() -> Iterator[str]:
         f"{harmed + healthy - called - false} silent runs were harmed"
     )
     wrong = [run["task"].split(",")[0] for each in counts for run in each["runs"] if run["closing_is"] == "wrong"]
-    assert {*wrong} == {"clinc", "cub-50"}
+    assert {*wrong} <= {"clinc", "cub-50"}
     yield (
         f"{len(wrong)} closing sentences are wrong, odd runs included, {wrong.count('clinc')} of them on CLINC150 and "
         f"{wrong.count('cub-50')} on CUB"
     )
-    above = [
-        run["closing_is"]
-        for each in counts
-        for run in each["runs"]
-        if "random halves" in (run["closing"] or "") and "above its start" in run["closing"]
-    ]
-    yield f"of {len(above)} sentences that said so by halves, {above.count('wrong')} did not hold"
+    gains = found["gains_by_halves"]
+    yield f"of {gains['said']} sentences that said so by halves, {gains['wrong']} did not hold"
 
 
 def forecasts() -> Iterator[str]:
