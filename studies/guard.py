@@ -991,19 +991,18 @@ def report(results: Mapping[str, Any]) -> str:
         results["environment"],
         "",
         "The second test and the first were seen when earlier rules were chosen, and stand below by the rules of 23"
-        " November. All runs were trained anew by the present rules, on 29 November, and judged once. The odd runs, "
-        "expected to be healthy, were written down before they were trained. What these runs have changed: trained on 27 November,"
-        " they showed that a rule called harm where recall@1 never was better than chance, in 8 runs of the second "
-        "test with 40 % wrong labels, 4 of them healthy and 1 harmless, and it was taken out. What the other rules "
-        "gave then has a column of its own. Since then harm is judged by rank-biased precision, which is recall@1 in random "
-        "halves of the items of the probe, instead of by R-precision, as other runs suggested "
-        "(studies/watched_runs.py). "
-        f"Sentences on a gain were judged so at first, too: of {gains['said']} such ones, {gains['wrong']} did not hold "
-        "for items that no monitor sees, and a gain is judged by recall@1 alone now. An event that is only "
-        "suspected is no alarm. The kind is the last of those called. A closing sentence is right if items that no "
-        "monitor sees moved the way it says, else wrong; where it cannot tell, it is right if they moved by less "
-        "than 5 points or no more than chance, else open. These items are of other classes than the probe in some "
-        "tasks.",
+        " November. All runs were trained anew by the present rules, on 29 November, and judged once. The odd runs,"
+        " expected to be healthy, were written down before they were trained. What these runs have changed: trained"
+        " on 27 November, they showed that a rule called harm where recall@1 never was better than chance, in 8 "
+        "runs of the second test with 40 % wrong labels, 4 of them healthy and 1 harmless, and it was taken out. "
+        "What the other rules gave then has a column of its own. Since then harm is judged by rank-biased "
+        "precision, which is recall@1 in random halves of the items of the probe, instead of by R-precision, as "
+        "other runs suggested (studies/watched_runs.py). Sentences on a gain were judged so at first, too: of "
+        f"{gains['said']} such ones, {gains['wrong']} did not hold for items that no monitor sees, and a gain is "
+        "judged by recall@1 alone now. An event that is only suspected is no alarm. The kind is the last of those "
+        "called. A closing sentence is right if items that no monitor sees moved the way it says, else wrong; where"
+        " it cannot tell, it is right if they moved by less than 5 points or no more than chance, else open. These "
+        "items are of other classes than the probe in some tasks.",
         "",
         "The outcome beside the start is by the definition that the rules have now, see `fate_beside_start`: a collapse"
         " has lost retrieval since the start. By that of then it was a narrow cone, 5 points below the best run of the "
