@@ -100,6 +100,14 @@ def test_classes_that_lost_their_inside(values: list[float], error: float, lost:
     assert lost_inside(found, below=0.1).tolist() == lost
 
 
+@pytest.mark.parametrize(("items", "lost"), [(10, []), (100, [7])])
+def test_a_few_items_that_agree_are_no_proof_against_their_class(items: int, lost: list[int]) -> None:
+    values = np.linspace(0.1, 0.6, 300)
+    values[7] = -0.7
+    found = Retention(np.arange(300), values, np.full(300, 0.12), np.full(300, items))
+    assert lost_inside(found, below=0.1).tolist() == lost
+
+
 @pytest.mark.parametrize("lost", [0, 8, 20])
 def test_many_small_classes_that_lost_their_inside_are_told_together(lost: int) -> None:
     """Of eight items none is beyond doubt by itself, nor are many below 0.1."""

@@ -101,7 +101,8 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
     """The numbers of the classes that retain no more of the neighbourhoods inside them than by chance.
 
     All, where their mean is below a number. Else those below it whose retention is less than half of the median of all
-    beyond doubt, by Student's t over their items and a false discovery rate of 1 %, as where classes are large. And a
+    beyond doubt, by Student's t over their items and a false discovery rate of 1 %, as where classes are large; the
+    standard error is that of neighbours at random at least, as ten items that depend on each other may agree. And a
     tenth of the classes or more, below half of the median, that are more likely than not of the lost ones in a mixture,
     as where many are small, see `mixture_of_lost`.
 
@@ -113,10 +114,11 @@ def lost_inside(retention: Retention, *, below: float) -> Integers:
     known = np.flatnonzero(np.isfinite(retention.values))
     if retention.mean < below:
         return known
-    values, errors = retention.values[known], np.maximum(retention.errors[known], 1e-12)
-    chances = stats.t.cdf((values - np.median(values) / 2) / errors, retention.items[known] - 1)
+    values, items = retention.values[known], retention.items[known]
+    errors = np.maximum(retention.errors[known], _errors_at_random(items))
+    chances = stats.t.cdf((values - np.median(values) / 2) / errors, items - 1)
     singly = (values < below) & (stats.false_discovery_control(chances) <= FALSE)
-    probabilities, gain = mixture_of_lost(values, retention.items[known])
+    probabilities, gain = mixture_of_lost(values, items)
     together = (probabilities > 0.5) & (values < np.median(values) / 2)
     if gain < LIKELIER or together.mean() < SHARE:
         together[:] = False
@@ -141,8 +143,7 @@ def mixture_of_lost(values: Floats, items: Integers) -> tuple[Floats, float]:
     def log_density(mean: float, deviation: Floats | float) -> Floats:
         return np.asarray(-0.5 * np.square((values - mean) / deviation) - np.log(deviation * np.sqrt(2 * np.pi)))
 
-    random = np.sqrt((np.square(items - 1.0) - 1) / 12 / items) / (items / 2 - 1)
-    lost = log_density(0, random)
+    lost = log_density(0, _errors_at_random(items))
     alone = float(log_density(values.mean(), max(NARROWEST, values.std())).sum())
     share, mean, deviation = 0.5, float(np.max(values)), max(NARROWEST, float(values.std()))
     probabilities, total = np.zeros(len(values)), -np.inf
@@ -157,6 +158,11 @@ def mixture_of_lost(values: Floats, items: Integers) -> tuple[Floats, float]:
         share, mean = float(probabilities.mean()), float(intact @ values / intact.sum())
         deviation = max(NARROWEST, float(np.sqrt(intact @ np.square(values - mean) / intact.sum())))
     return probabilities, total - alone
+
+
+def _errors_at_random(items: Integers) -> Floats:
+    """Deviation `(C,)` of the retention of classes of so many items whose neighbours are random."""
+    return np.asarray(np.sqrt((np.square(items - 1.0) - 1) / 12 / items) / (items / 2 - 1))
 
 
 def inside_structure(embeddings: Array, labels: Array, *, seed: int = 0) -> Retention:
