@@ -242,7 +242,7 @@ def guard() -> Iterator[str]:
         f"{harmed + healthy - called - false} silent runs were harmed"
     )
     wrong = [run["task"].split(",")[0] for each in counts for run in each["runs"] if run["closing_is"] == "wrong"]
-    assert {*wrong} <= {"clinc", "cub-50"}
+    assert {*wrong} == {"clinc", "cub-50"}
     yield (
         f"{len(wrong)} closing sentences are wrong, odd runs included, {wrong.count('clinc')} of them on CLINC150 and "
         f"{wrong.count('cub-50')} on CUB"

@@ -149,7 +149,7 @@ class ProbeLevel(NamedTuple):
         """The level of labels, or of a relation, of so many items.
 
         Raises:
-            ValueError: if they are not one for each item, or no item has a positive or none a negative.
+            ValueError: if they are not one for each item, no item has a positive, or all have one class.
         """
         if isinstance(labels, Classes):
             labels = labels.items

@@ -67,7 +67,8 @@ class Verification:
 
         Items or classes vary, never pairs, as the pairs of an item go together; see `VerificationPairs` for the weights
         of pairs. The threshold of the accuracy is held fixed, the distance of a FAR is not. NaN for a measure that is
-        missing and for fewer than two items or classes; empty for `verify_pairs`, which does not know the items.
+        missing, a TAR of fewer than ten accepted negative pairs, and fewer than two items or classes; empty for
+        `verify_pairs`, which does not know the items.
 
         Args:
             average: "micro", of the measures; "macro", of the means over the classes of `per_class`.
