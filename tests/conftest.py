@@ -18,7 +18,7 @@ from hypothesis import settings
 from trivet.runtime import progress
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
     from tests.watched import Watched
 
 FEW = 500
@@ -170,22 +170,33 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright  # here: few tests open a page
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        # One process draws all pages: to start another, and one in reserve, takes longer than to load a page.
+        arguments = ["--no-sandbox", "--disable-gpu", "--process-per-site", "--renderer-process-limit=1"]
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield found
         found.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> BrowserContext:
+    """The one of all pages that are watched, for the same reason; the process lives as long as one of them is open."""
+    found = browser.new_context(viewport={"width": 1200, "height": 900})
+    found.new_page().goto(Path(__file__).as_uri())
+    return found
+
+
 @pytest.fixture
-def watch(browser: Browser) -> Iterator[Callable[[Path], Watched]]:
-    """Opens a page, which is closed after the test."""
+def watch(context: BrowserContext) -> Iterator[Callable[[Path], Watched]]:
+    """Opens a page, which is closed after the test, and with it what it stored."""
     from tests.watched import Watched  # here: few tests open a page
 
     opened: list[Watched] = []
 
     def open_page(path: Path) -> Watched:
-        opened.append(Watched(browser, path))
+        opened.append(Watched(context, path))
         return opened[-1]
 
     yield open_page
     for watched in opened:
+        watched.page.evaluate("localStorage.clear()")
         watched.page.close()

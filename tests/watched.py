@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import BrowserContext, Page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -22,8 +22,8 @@ HOSTILE = [
 class Watched:
     """A page, and everything it does that a report must not do."""
 
-    def __init__(self, browser: Browser, path: Path) -> None:
-        self.page: Page = browser.new_page(viewport={"width": 1200, "height": 900})
+    def __init__(self, context: BrowserContext, path: Path) -> None:
+        self.page: Page = context.new_page()
         self.page.set_default_timeout(60_000)
         self.offences: list[str] = []
         address = path.as_uri()

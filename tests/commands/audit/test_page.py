@@ -136,7 +136,7 @@ def test_what_cannot_be_told_accuses_nobody(tmp_path: Path, watch: Watch) -> Non
 
 
 def listed(page: Page) -> list[str]:
-    return [str(one.get_attribute("title")) for one in page.locator("#list .cut:nth-child(2)").all()]
+    return page.locator("#list .cut:nth-child(2)").evaluate_all("found => found.map(one => one.title)")
 
 
 def current(page: Page) -> str:
