@@ -54,7 +54,17 @@ def test_variance_of_a_mean_is_that_of_a_bootstrap(over: Over, average: Average)
     variance = variance_of_mean(values[:, None], classes, over=over, average=average)
     correction = 12 / 11 if over == "classes" else 1
     assert variance.values[0] == pytest.approx(np.var(means) * correction, rel=0.08)
-    assert variance.degrees == pytest.approx(len(values) - 12 if over == "queries" else 11)
+    counts = [len(group) for group in groups]
+    units = sum(counts) ** 2 / sum(count**2 for count in counts) if average == "micro" else 12
+    assert variance.degrees == pytest.approx(len(values) - 12 if over == "queries" else units - 1)
+
+
+def test_two_classes_of_unlike_sizes_have_half_a_degree_at_least() -> None:
+    values, classes = np.random.default_rng(0).random((100, 1)), np.arange(100) // 97
+    of_classes = variance_of_mean(values, classes, over="classes", average="micro")
+    assert of_classes.degrees == 0.5
+    assert math.isfinite(of_classes.intervals([0.5], level=0.95)[0].high)
+    assert variance_of_mean(values, classes, over="classes", average="macro").degrees == 1
 
 
 def test_too_little_has_no_variance() -> None:

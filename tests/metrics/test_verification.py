@@ -499,7 +499,8 @@ def test_standard_errors_of_rates_are_the_scatter_over_draws(over: Over) -> None
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
-def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
+@pytest.mark.parametrize("name", ["roc-auc", "tar@far=0.1", "verification-accuracy"])
+def test_half_of_what_pairs_do_alone_is_taken_off_but_for_the_accuracy(name: str, average: Average) -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), [2, 4, 5, 3, 4, 6])
     embeddings = [generator.normal(size=(24, 2)) + labels[:, None] / 3 for _ in range(2)]
@@ -508,11 +509,11 @@ def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
         first = pairs[0]
         assert first is not None
         numbers = [(int(i), int(j)) for i, j in zip(first.left, first.right, strict=True)]
-        # What each pair changes the rate by, of which the influences of items consist.
+        # What each pair changes the measure by, of which the influences of items consist.
         changes = np.zeros(len(numbers))
         for each, sign in zip(pairs, (1, -1), strict=False):
             assert each is not None
-            changes += sign * each._pair_changes(0.1, average)
+            changes += sign * each.pair_changes(average)[name]
         values = [0.0] * 24
         for (i, j), change in zip(numbers, changes, strict=True):
             values[i] += change
@@ -531,14 +532,15 @@ def test_half_of_what_pairs_do_alone_is_taken_off(average: Average) -> None:
         for (i, j), change in zip(numbers[first.positives :], changes[first.positives :], strict=True):
             twice += change**2 * sum(labels[item] not in (0, 3) for item in (i, j)) / 2
         # A class of two is a unit.
-        of_classes = first.influences("classes", average)["tar@far=0.1"]
+        of_classes = first.influences("classes", average)[name]
         if count == 2:
             assert pairs[1] is not None
-            of_classes = of_classes - pairs[1].influences("classes", average)["tar@far=0.1"]
+            of_classes = of_classes - pairs[1].influences("classes", average)[name]
         variance += 6 / 5 * (of_classes[0] - of_classes.mean()) ** 2
-        found = first.variances("queries", average, less=pairs[1] if count == 2 else None)["tar@far=0.1"]
+        found = first.variances("queries", average, less=pairs[1] if count == 2 else None)[name]
         assert 0 < twice < variance
-        assert found.values.item() == pytest.approx(variance - twice / 2, rel=1e-9)
+        off = 0 if name == "verification-accuracy" else twice / 2
+        assert found.values.item() == pytest.approx(variance - off, rel=1e-9)
 
 
 def test_no_more_than_half_of_a_variance_is_taken_off() -> None:

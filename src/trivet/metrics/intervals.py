@@ -207,16 +207,32 @@ def variance_of_mean(values: Floats, classes: Integers, *, over: Over, average: 
     """
     _, numbers, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     count, units = len(sizes), len(values)
+    if (units - count if over == "queries" else count - 1) <= 0:  # of no class are there two items; there is one class
+        return Variance(np.full(values.shape[1], math.nan), 1, max(1, units))
     weights = 1 / (count * sizes[numbers]) if average == "macro" else np.full(units, 1 / max(1, units))
     shares = values * weights[:, None]
     if over == "queries":
-        degrees, strata = float(units - count), numbers
-    else:
-        shares = totals(shares - weights[:, None] * shares.sum(axis=0), numbers, count)
-        degrees, strata = float(count - 1), np.zeros(count, np.int64)
-    if degrees <= 0:  # of no class are there two items, or there is one class
-        return Variance(np.full(values.shape[1], math.nan), 1, max(1, units))
-    return Variance(stratified_variance(shares, strata), degrees, units)
+        return Variance(stratified_variance(shares, numbers), units - count, units)
+    shares = totals(shares - weights[:, None] * shares.sum(axis=0), numbers, count)
+    degrees = degrees_of_classes(sizes, average)
+    return Variance(stratified_variance(shares, np.zeros(count, np.int64)), degrees, units)
+
+
+def degrees_of_classes(sizes: Integers, average: Average) -> float:
+    """Degrees of freedom of the variance over classes of these sizes: one less than they count as, at least a half.
+
+    In "micro" a large class weighs more, and the classes count as fewer; see `effective_number`.
+    """
+    return max(0.5, effective_number(sizes if average == "micro" else np.ones(len(sizes))) - 1)
+
+
+def effective_number(weights: Floats | Integers) -> float:
+    """As many equal units as those of these weights count: (sum w)^2 / sum w^2.
+
+    Source:
+        Kish, "Survey Sampling", 1965, section 11.7.
+    """
+    return float(np.square(weights.sum()) / np.square(weights).sum())
 
 
 def check_options(average: str, level: float) -> None:

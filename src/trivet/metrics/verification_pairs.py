@@ -5,8 +5,10 @@ w_i + w_j - 1, whatever its kind; where class c does, a pair within it weighs w_
 (the Hajek projection of a statistic of pairs). So an item, or a class, counts by its own pairs.
 
 What a pair does beyond its items is then in both of them, though it varies once. TAR rests on the few pairs that are
-accepted, or on the few that are not, so much of its variance is of this kind: over items half of the squares of its
-pairs are taken off, between too wide and too narrow. A low TAR is that of so many pairs, not of so many items.
+accepted, or on the few that are not, and ROC AUC near 0.5 on what pairs do by chance, so much of their variance is of
+this kind: over items half of the squares of their pairs are taken off, between too wide and too narrow. The accuracy is
+of half of the classes, whose threshold varies too: it counts whole. A low TAR is that of so many pairs, not of so many
+items.
 
 Source:
     Hoeffding, "A class of statistics with asymptotically normal distribution", Annals of Mathematical Statistics 1948;
@@ -22,7 +24,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from trivet.metrics.intervals import Average, Over, Variance, stratified_variance
+from trivet.metrics.intervals import (
+    Average,
+    Over,
+    Variance,
+    degrees_of_classes,
+    effective_number,
+    stratified_variance,
+)
 from trivet.runtime.arrays import Booleans, Floats, Integers
 
 Rows = npt.NDArray[np.int32]
@@ -75,42 +84,41 @@ class VerificationPairs:
 
         NaN for a TAR of fewer than `FEWEST` accepted negative pairs, and for fewer than two items or classes.
         """
-        units, count = len(self.order), len(self.sizes)
+        units, count, classes = len(self.order), len(self.sizes), self.classes
         rates = {rate_name(far): far for far in self.fars}
 
-        def changes(over: Over) -> dict[str, Floats]:
-            influences = self.influences(over, average)
-            if less is None:
-                return influences
-            others = less.influences(over, average)
-            return {name: column - others[name] for name, column in influences.items() if name in others}
+        def of_classes() -> dict[str, Floats]:
+            others = None if less is None else less.influences("classes", average)
+            return _less(self.influences("classes", average), others)
 
-        influences = changes(over)
+        changes = _less(self.pair_changes(average), None if less is None else less.pair_changes(average))
         if (units if over == "queries" else count) < 2:
-            return {name: Variance(np.full(1, math.nan), 1, units) for name in influences}
+            return {name: Variance(np.full(1, math.nan), 1, units) for name in changes}
         # The accuracy is that of the classes of a half.
-        judged = len(np.unique(self.classes[self.judging]))
+        judged = np.bincount(classes[self.judging], minlength=count)
         degrees = {
-            name: max(0.5, units - count if over == "queries" else (judged if name == ACCURACY else count) - 1)
-            for name in influences
+            name: max(0.5, units - count)
+            if over == "queries"
+            else degrees_of_classes(judged[judged > 0] if name == ACCURACY else self.sizes, average)
+            for name in changes
         }
+        variances: dict[str, Floats]
         if over == "classes":
             strata = np.zeros(count, np.int64)
-            variances = {name: stratified_variance(column[:, None], strata) for name, column in influences.items()}
+            variances = {name: stratified_variance(column[:, None], strata) for name, column in of_classes().items()}
         else:
             # The only positive pair of a class of two cannot be told from what the class is.
             pairs = self.sizes == 2
-            several = ~pairs[self.classes]
-            alone = changes("classes") if pairs.any() else {}
+            several = ~pairs[classes]
             variances = {
-                name: stratified_variance(column[several, None], self.classes[several])
-                for name, column in influences.items()
+                name: stratified_variance(self._of_items(each)[several, None], classes[several])
+                for name, each in changes.items()
             }
-            for name, column in alone.items():
+            for name, column in of_classes().items() if pairs.any() else ():
                 deviations = column - column.mean()
                 variances[name] += np.square(deviations[pairs]).sum() * count / max(1, count - 1)
-            for name in variances.keys() & rates.keys():
-                twice = self._counted_twice(rates[name], average, less)
+            for name in variances.keys() - {ACCURACY}:
+                twice = self._counted_twice(changes[name])
                 variances[name] = np.maximum(variances[name] / 2, variances[name] - twice)
         negatives = len(self.left) - self.positives
         return {
@@ -122,25 +130,23 @@ class VerificationPairs:
             for name, values in variances.items()
         }
 
-    def _counted_twice(self, far: float, average: Average, less: VerificationPairs | None) -> float:
-        """Half of the squares of what the pairs change TAR by; none of classes of up to three items, whose pairs can
-        hardly be told from them."""
-        changes = self._pair_changes(far, average)
-        if less is not None:
-            changes = changes - less._pair_changes(far, average)
+    def _counted_twice(self, changes: Floats) -> float:
+        """Half of the squares of what the pairs `(P,)` change a measure by; none of classes of up to three items, whose
+        pairs can hardly be told from them."""
         positive_classes, count = self.classes[self.left[: self.positives]], len(self.sizes)
         sums = np.bincount(positive_classes, changes[: self.positives], count)
         means = sums / np.maximum(np.bincount(positive_classes, minlength=count), 1)
-        changes[: self.positives] -= means[positive_classes]
+        squares = np.square(changes)
+        squares[: self.positives] = np.square(changes[: self.positives] - means[positive_classes])
         several = (self.sizes > 3)[self.classes].astype(np.float64)
-        return float(np.square(changes) @ (several[self.left] + several[self.right])) / 4
+        return float(squares @ (several[self.left] + several[self.right])) / 4
 
     def _units(self, far: float, average: Average) -> float:
         """Units that a TAR is a share of: positive pairs where few are accepted; items above one half, where an outlier
-        fails with all of its pairs. Pairs of unlike weights count as (sum w)^2 / sum w^2 (Kish)."""
+        fails with all of its pairs. Pairs of unlike weights count as fewer, see `effective_number`."""
         if self._accepted_at(far)[: self.positives].mean() >= 0.5:
             return len(self.order)
-        return float(1 / np.square(self._weights(average)).sum())
+        return effective_number(self._weights(average))
 
     def _weights(self, average: Average) -> Floats:
         """Weight of each positive pair; their sum is 1."""
@@ -157,17 +163,29 @@ class VerificationPairs:
 
         The threshold of the accuracy is held fixed; the distance of a FAR moves with the negative pairs.
         """
-        values = {AREA: self._area(average).changes(over, average)}
-        if self.accepted is not None:
-            values[ACCURACY] = self._accuracy().changes(over, average)
-        return values | {rate_name(far): self._rate_changes(far, over, average) for far in self.fars}
-
-    def _rate_changes(self, far: float, over: Over, average: Average) -> Floats:
-        """Influences of each item or class on TAR: by the positive pairs it has accepted, and by the negative ones."""
-        split, count = self.positives, len(self.sizes)
-        changes = self._pair_changes(far, average)
         if over == "queries":
-            return np.asarray(sum(np.bincount(side, changes, len(self.order)) for side in (self.left, self.right)))
+            return {name: self._of_items(changes) for name, changes in self.pair_changes(average).items()}
+        values = {AREA: self._area(average).class_changes(average)}
+        if self.accepted is not None:
+            values[ACCURACY] = self._accuracy().class_changes(average)
+        return values | {rate_name(far): self._rate_of_classes(far, average) for far in self.fars}
+
+    def pair_changes(self, average: Average) -> dict[str, Floats]:
+        """What each pair `(P,)` adds to each measure where it counts more; in "macro" the positive ones within their
+        classes."""
+        values = {AREA: self._area(average).pair_changes(average)}
+        if self.accepted is not None:
+            values[ACCURACY] = self._accuracy().pair_changes(average)
+        return values | {rate_name(far): self._rate_of_pairs(far, average) for far in self.fars}
+
+    def _of_items(self, changes: Floats) -> Floats:
+        """Sum over the pairs of each item `(N,)`."""
+        return np.asarray(sum(np.bincount(side, changes, len(self.order)) for side in (self.left, self.right)))
+
+    def _rate_of_classes(self, far: float, average: Average) -> Floats:
+        """Influence of each class on TAR: by the positive pairs it has accepted, and by the negative ones."""
+        split, count = self.positives, len(self.sizes)
+        changes = self._rate_of_pairs(far, average)
         sides = self.classes[self.left], self.classes[self.right]
         of_class = np.bincount(sides[0][:split], changes[:split], count)
         if average == "macro":
@@ -177,7 +195,7 @@ class VerificationPairs:
             of_class += np.where(present, means - means[present].mean(), 0) / present.sum()
         return np.asarray(of_class + sum(np.bincount(side[split:], changes[split:], count) for side in sides))
 
-    def _pair_changes(self, far: float, average: Average) -> Floats:
+    def _rate_of_pairs(self, far: float, average: Average) -> Floats:
         """Change `(P,)` of TAR with each pair; in "macro" of the positive ones within their classes.
 
         Each negative pair accepted beyond the FAR costs the slope of the ROC there. That is taken over two standard
@@ -265,45 +283,47 @@ class _Scores:
     ) -> None:
         classes = pairs.classes
         self.sizes, self.right, self.both, self.factor = pairs.sizes, right, both, factor
-        self.positions = pairs.left[positive], pairs.right[positive]
-        self.other_positions = pairs.left[negative], pairs.right[negative]
-        self.self_rows = classes[self.positions[0]]
-        self.sides = classes[self.other_positions[0]], classes[self.other_positions[1]]
+        self.positive, self.negative, self.count = positive, negative, len(pairs.left)
+        self.self_rows = classes[pairs.left[positive]]
+        self.sides = classes[pairs.left[negative]], classes[pairs.right[negative]]
 
-    def changes(self, over: Over, average: Average) -> Floats:
-        """Influences of each item or class; NaN where no class has both kinds of pairs."""
-        count, items = len(self.sizes), int(self.sizes.sum())
+    def pair_changes(self, average: Average) -> Floats:
+        """Change `(P,)` of the measure with each pair; NaN where no class has both kinds of pairs."""
+        changes = np.zeros(self.count)
+        positive, (left, right), _ = self._changes(average)
+        changes[self.positive], changes[self.negative] = positive, left if average == "micro" else left + right
+        return changes
+
+    def class_changes(self, average: Average) -> Floats:
+        """Influence of each class `(C,)`, which is drawn with its value; NaN likewise.
+
+        The negative pairs it is in change that of the other class.
+        """
+        positive, (left, right), added = self._changes(average)
+        count = len(self.sizes)
+        changes = added + np.bincount(self.sides[1], left, count) + np.bincount(self.sides[0], right, count)
         if average == "micro":
-            positive_change = self.factor * (self.right - self.right.mean()) / len(self.right)
-            left_change = self.factor * (self.both[0] - self.both[0].mean()) / len(self.both[0])
-            right_change, added = left_change, np.zeros(count)
-            together = left_change
-        else:
-            shares, (positive_means, negative_means), counts = self.means()
-            known = ~np.isnan(shares)
-            if not known.any():
-                return np.full(items if over == "queries" else count, math.nan)
-            weights = [np.where(known, self.factor / np.maximum(n, 1) / known.sum(), 0.0) for n in counts]
-            positive_change = weights[0][self.self_rows] * (self.right - positive_means[self.self_rows])
-            left_change, right_change = (
-                weights[1][side] * (score - negative_means[side])
-                for side, score in zip(self.sides, self.both, strict=True)
-            )
-            added = np.where(known, shares - shares[known].mean(), 0.0) / known.sum()
-            together = left_change + right_change
-        if over == "queries":
-            change = np.zeros(items)
-            for positions, changes in ((self.positions, positive_change), (self.other_positions, together)):
-                for side in positions:
-                    change += np.bincount(side, changes, items)
-            return change
-        # A class is drawn with its own value; the negative pairs it is in change that of the other class.
-        change = (
-            added + np.bincount(self.sides[1], left_change, count) + np.bincount(self.sides[0], right_change, count)
+            changes += np.bincount(self.self_rows, positive, count)
+        return np.asarray(changes)
+
+    def _changes(self, average: Average) -> tuple[Floats, tuple[Floats, Floats], Floats]:
+        """Changes by the positive pairs; by the negative ones, of the class of either item; the share of each class."""
+        count = len(self.sizes)
+        if average == "micro":
+            change = self.factor * (self.both[0] - self.both[0].mean()) / len(self.both[0])
+            positive = self.factor * (self.right - self.right.mean()) / len(self.right)
+            return positive, (change, change), np.zeros(count)
+        shares, (positive_means, negative_means), counts = self.means()
+        known = ~np.isnan(shares)
+        if not known.any():
+            nan = np.full(count, math.nan)
+            return nan[self.self_rows], (nan[self.sides[0]], nan[self.sides[1]]), nan
+        weights = [np.where(known, self.factor / np.maximum(n, 1) / known.sum(), 0.0) for n in counts]
+        left, right = (
+            weights[1][side] * (score - negative_means[side]) for side, score in zip(self.sides, self.both, strict=True)
         )
-        if average == "micro":
-            change += np.bincount(self.self_rows, positive_change, count)
-        return np.asarray(change)
+        added = np.where(known, shares - shares[known].mean(), 0.0) / known.sum()
+        return weights[0][self.self_rows] * (self.right - positive_means[self.self_rows]), (left, right), added
 
     def means(self) -> tuple[Floats, tuple[Floats, Floats], tuple[Integers, Integers]]:
         """The measure of each class `(C,)`, NaN where one lacks a kind; the mean scores of either kind, 0 without any;
@@ -327,6 +347,13 @@ class _Scores:
 def rate_name(far: float) -> str:
     """The name of the TAR at this FAR."""
     return f"tar@far={far:g}"
+
+
+def _less(values: dict[str, Floats], others: dict[str, Floats] | None) -> dict[str, Floats]:
+    """Differences of what both have; the values, where there are no others."""
+    if others is None:
+        return values
+    return {name: each - others[name] for name, each in values.items() if name in others}
 
 
 def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Floats]:
