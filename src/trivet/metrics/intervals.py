@@ -227,7 +227,7 @@ def degrees_of_classes(sizes: Integers, average: Average) -> float:
 
 
 def effective_number(weights: Floats | Integers) -> float:
-    """As many equal units as those of these weights count: (sum w)^2 / sum w^2.
+    """Number of equal units that those of these weights count as: (sum w)^2 / sum w^2.
 
     Source:
         Kish, "Survey Sampling", 1965, section 11.7.

@@ -171,7 +171,7 @@ class VerificationPairs:
         return values | {rate_name(far): self._rate_of_classes(far, average) for far in self.fars}
 
     def pair_changes(self, average: Average) -> dict[str, Floats]:
-        """What each pair `(P,)` adds to each measure where it counts more; in "macro" the positive ones within their
+        """Change `(P,)` of each measure with each pair that counts more; in "macro" of the positive ones within their
         classes."""
         values = {AREA: self._area(average).pair_changes(average)}
         if self.accepted is not None:
