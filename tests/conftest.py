@@ -19,9 +19,11 @@ from trivet.runtime import progress
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
+    from tests.programs import Programs
     from tests.watched import Watched
 
 FEW = 500
+PROGRAMS: pytest.StashKey[Programs] = pytest.StashKey()
 # Programs: one finds its imports beside it, one makes a system of the process that imports it.
 collect_ignore = ["pretended_device_worker.py", "pretended_windows"]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -39,6 +41,20 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
         gc.enable()
         atexit.register(gc.unfreeze)  # libraries clear up after themselves at the very end
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[object]:
+    """Programs are forked from what is there before the first test."""
+    if not any("programs" in getattr(item, "fixturenames", ()) for item in session.items):
+        return (yield)
+    from tests.programs import Programs
+
+    session.config.stash[PROGRAMS] = programs = Programs()
+    try:
+        return (yield)
+    finally:
+        programs.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -149,8 +165,14 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
 
 
 @pytest.fixture(scope="session")
-def crews(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder of what several processes wrote: they are started once, also where xdist shares the tests out."""
+def programs(pytestconfig: pytest.Config) -> Programs:
+    """Runs a function in a process of its own."""
+    return pytestconfig.stash[PROGRAMS]
+
+
+@pytest.fixture(scope="session")
+def crews(tmp_path_factory: pytest.TempPathFactory, worker_id: str, programs: Programs) -> Path:
+    """The folder of what several processes wrote: they run once, also where xdist shares the tests out."""
     from filelock import FileLock
     from tests.mining.crew import start  # loads torch
 
@@ -159,7 +181,7 @@ def crews(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
-            start(folder)
+            start(programs, folder)
     return folder
 
 

@@ -1,11 +1,7 @@
-"""The program that runs all checks of several processes: torch is loaded once for those of every package.
-
-Its argument is the folder for what the processes write, see `mining/crew.py`.
-"""
+"""The program that runs all checks of several processes, of every package: see `mining/crew.py`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import tests.metrics.retrieval_worker
@@ -15,6 +11,7 @@ from tests.mining.crew import run
 
 from trivet.metrics import positive_ranks
 
-if __name__ == "__main__":
-    positive_ranks.TILE = (256, 1024)  # several blocks for each process that retrieves
-    run(Path(sys.argv[1]), 2, 4)
+
+def main(folder: str) -> None:
+    positive_ranks.TILE = (64, 256)  # several blocks for each process that retrieves
+    run(Path(folder), 2, 4)

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.programs import Programs
 from tests.sources import LIBRARY, SRC, files, library
 
 SOURCE, PACKAGES = LIBRARY, SRC
@@ -40,21 +41,30 @@ before = set(sys.modules)
 import trivet
 print(*sorted({name.split('.')[0] for name in set(sys.modules) - before if sys.modules[name] is not None
     and getattr(sys.modules[name], '__file__', '') and 'site-packages' in (sys.modules[name].__file__ or '')}))
-for room in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "trivet"]:
-        del sys.modules[name]
-    import trivet
-    assert f"trivet.{room}" not in sys.modules, room
-    assert getattr(trivet, room) is sys.modules[f"trivet.{room}"], room
-    assert not hasattr(trivet, f"{room}s_"), room
 """
 
 
-def test_import_needs_torch_and_numpy_only_and_a_room_is_loaded_when_it_is_read() -> None:
-    rooms = ["samplers", "collapse", "metrics", "label_noise", "knn", "models"]
-    run = subprocess.run([sys.executable, "-c", FRESH, *rooms], capture_output=True, text=True)
+def test_import_needs_torch_and_numpy_only() -> None:
+    run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert set(run.stdout.split()) <= {"torch", "numpy", "trivet"}
+
+
+def read_rooms(*rooms: str) -> None:
+    """The program: read each of a library that has just been loaded."""
+    for room in rooms:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "trivet"]:
+            del sys.modules[name]
+        trivet = import_module("trivet")
+        assert f"trivet.{room}" not in sys.modules, room
+        assert getattr(trivet, room) is sys.modules[f"trivet.{room}"], room
+        assert not hasattr(trivet, f"{room}s_"), room
+
+
+def test_a_room_is_loaded_when_it_is_read(programs: Programs, tmp_path: Path) -> None:
+    rooms = ["samplers", "collapse", "metrics", "label_noise", "knn", "models"]
+    run = programs.run("tests.test_imports:read_rooms", *rooms, folder=tmp_path)
+    assert run.returncode == 0, run.stderr.decode()
 
 
 def says_why(docstring: str) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from tests.launches import Launches
 from tests.nightly import sampled
+from tests.programs import Programs
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -146,11 +145,10 @@ def test_nothing_is_read_back_once_a_step_has_begun(name: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("each", sampled([3, 1], 2))  # losses
-def test_nothing_is_brought_back_from_a_device(each: int) -> None:
+def test_nothing_is_brought_back_from_a_device(each: int, programs: Programs, tmp_path: Path) -> None:
     """Of a device of its own type, where also a copy to the CPU is seen."""
-    command = [sys.executable, "-m", "tests.pretended_device_worker", str(each)]
-    run = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    run = programs.run("tests.pretended_device_worker:main", each, folder=tmp_path)
+    assert run.returncode == 0, run.stderr.decode()
     found = json.loads(run.stdout)
     assert list(found) == [*[*LOSSES, *(f"{name}, not moved" for name in UNMOVED)][::each], *WATCHED]
     assert {name: brought for name, (_, brought) in found.items() if brought} == {}

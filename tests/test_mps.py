@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests import small_sweep
+from tests.programs import Programs
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def on_mps(folder: Path, *lines: str) -> str:
+def on_mps(programs: Programs, folder: Path, *lines: str) -> str:
     """Standard output of `pretended_mps_worker`, or of commands there, one after another."""
-    command = [sys.executable, "-m", "tests.pretended_mps_worker", *lines]
-    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "TRIVET_CACHE": str(folder / "cache")}
-    run = subprocess.run(
-        command, cwd=folder, env=os.environ | path, capture_output=True, text=True, check=False, timeout=250
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    cache = {"TRIVET_CACHE": str(folder / "cache")}
+    run = programs.run("tests.pretended_mps_worker:main", *lines, folder=folder, environment=cache)
+    assert run.returncode == 0, run.stderr.decode()
+    return run.stdout.decode()
 
 
-def test_losses_mining_memory_and_monitor_are_those_of_the_cpu(tmp_path: Path) -> None:
-    assert json.loads(on_mps(tmp_path)) == {}
+def test_losses_mining_memory_and_monitor_are_those_of_the_cpu(programs: Programs, tmp_path: Path) -> None:
+    assert json.loads(on_mps(programs, tmp_path)) == {}
 
 
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) -> None:
+def test_a_run_trains_there_without_being_told(programs: Programs, tmp_path: Path, resumed: bool) -> None:
     import tomli_w
 
     settings = small_sweep.settings(tmp_path)
@@ -40,7 +33,7 @@ def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) ->
     settings["loss"] = {"name": "margin"}
     settings["training"].update(accelerator="auto", ema=0.9)
     (tmp_path / "run.toml").write_text(tomli_w.dumps(settings))
-    on_mps(tmp_path, "train run.toml -o run", "train run.toml -o cpu --set training.accelerator=cpu")
+    on_mps(programs, tmp_path, "train run.toml -o run", "train run.toml -o cpu --set training.accelerator=cpu")
     here, cpu = (
         np.stack(pq.read_table(tmp_path / name / "embeddings" / "unseen.parquet")["embedding"].to_numpy())
         for name in ("run", "cpu")
@@ -48,4 +41,4 @@ def test_a_run_trains_there_without_being_told(tmp_path: Path, resumed: bool) ->
     np.testing.assert_allclose(here, cpu, rtol=1e-4, atol=1e-6)
     assert json.loads((tmp_path / "run" / "record.json").read_text())["environment"]["device"] == "pretended"
     if resumed:
-        on_mps(tmp_path, "train --resume run --set training.steps=30")
+        on_mps(programs, tmp_path, "train --resume run --set training.steps=30")

@@ -4,51 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests import small_sweep
+from tests.programs import Programs
 
 HERE = Path(__file__).resolve().parent
 PRETENDED = HERE / "pretended_windows"
-RUN = """
-import json, sys, traceback
-from trivet.commands.main import main
-for line in json.load(sys.stdin):
-    sys.argv = ["trivet", *line.split()]
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    print(json.dumps([line, code]), file=sys.stderr)
-"""
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(PRETENDED), *sys.path]), "PYTHONIOENCODING": "cp1252"}
+"""For a program on the pretended system; its streams are in Windows-1252, as in a pipe there."""
 
 
-def on_windows(program: str, folder: Path, given: object = None) -> subprocess.CompletedProcess[str]:
-    """Runs a program on the pretended system; its streams are in Windows-1252, as in a pipe there."""
-    environment = {"PYTHONPATH": os.pathsep.join([str(PRETENDED), *sys.path]), "PYTHONIOENCODING": "cp1252"}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=os.environ | environment | {"TRIVET_CACHE": str(folder / "cache")},
-        input=json.dumps(given),
-        encoding="cp1252",
-        capture_output=True,
-        check=False,
-        timeout=250,
-    )
+def run_commands(*lines: str) -> None:
+    """The program: each command, one after another, by a library that is loaded there; their exit codes."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("trivet", "trivet_papers")]:
+        del sys.modules[name]
+    runpy.run_path(str(PRETENDED / "sitecustomize.py"))
+    from trivet.commands.main import main
+
+    for line in lines:
+        sys.argv = ["trivet", *line.split()]
+        code: Any = None
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        print(json.dumps([line, code]), file=sys.stderr)
 
 
-def commands(folder: Path, *lines: str) -> dict[str, tuple[int, str]]:
+def commands(programs: Programs, folder: Path, *lines: str) -> dict[str, tuple[int, str]]:
     """The exit code of each command, run one after another in one process, and what it wrote to standard error."""
-    done = on_windows(RUN, folder, lines)
-    assert done.returncode == 0, done.stderr
+    cache = {"TRIVET_CACHE": str(folder / "cache")}
+    done = programs.run("tests.test_windows:run_commands", *lines, folder=folder, environment=ENVIRONMENT | cache)
+    written = done.stderr.decode("cp1252")
+    assert done.returncode == 0, written
     results: dict[str, tuple[int, str]] = {}
     said = ""
-    for text in done.stderr.splitlines():
+    for text in written.splitlines():
         if text.startswith('["'):
             line, code = json.loads(text)
             results[line] = (code, said)
@@ -123,10 +121,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, tuple[int, str]]:
+def results(programs: Programs, folder: Path) -> dict[str, tuple[int, str]]:
     """Of all commands, in one process: the library is loaded once."""
     write_settings(folder)
-    return commands(folder, *RUNS, *FILES, SEVERAL)
+    return commands(programs, folder, *RUNS, *FILES, SEVERAL)
 
 
 @pytest.mark.parametrize("lines", [RUNS, FILES], ids=["runs", "files"])
@@ -145,9 +143,9 @@ def test_several_processes_are_refused_in_a_sentence(results: dict[str, tuple[in
 
 
 @pytest.mark.nightly
-def test_a_sweep(folder: Path) -> None:
+def test_a_sweep(programs: Programs, folder: Path) -> None:
     write_settings(folder, sweep=True)
-    assert failed(commands(folder, "sweep sweep.toml -o sweep", "sweep --join sweep")) == {}
+    assert failed(commands(programs, folder, "sweep sweep.toml -o sweep", "sweep --join sweep")) == {}
 
 
 LOCKS = """
@@ -186,6 +184,14 @@ print(sorted(item.name for item in Path().iterdir()))
 
 
 def test_locks_hold_between_processes_and_leave_nothing(tmp_path: Path) -> None:
-    done = on_windows(LOCKS.replace("CODE", f"{LOCKS!r}"), tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", LOCKS.replace("CODE", f"{LOCKS!r}")],
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT,
+        encoding="cp1252",
+        capture_output=True,
+        check=False,
+        timeout=250,
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["True [True, False] [False]", " ", "['run', 'whole']"]

@@ -35,11 +35,11 @@ def assert_shared(points: Any, labels: Any, **options: Any) -> Retrieval:
 @check_of_two
 def small_and_large_classes_at_several_levels(crew: Crew) -> None:
     generator = np.random.default_rng(0)
-    points = generator.normal(size=(600, 7)).astype(np.float32)
+    points = generator.normal(size=(150, 7)).astype(np.float32)
     labels = {
-        "fine": generator.integers(0, 280, 600),  # some are alone in their class
-        "coarse": generator.integers(0, 2, 600),
-        "uneven": np.minimum(generator.geometric(0.4, 600), 5),
+        "fine": generator.integers(0, 70, 150),  # some are alone in their class
+        "coarse": generator.integers(0, 2, 150),
+        "uneven": np.minimum(generator.geometric(0.4, 150), 5),
     }
     assert len(standing_blocks(points, labels)) > crew.size
     found = [
@@ -65,9 +65,9 @@ def standing_blocks(points: np.ndarray, labels: dict[str, np.ndarray]) -> list[A
 @check_of_two
 def ties(crew: Crew) -> None:
     generator = np.random.default_rng(1)
-    points, labels = generator.integers(0, 3, (600, 3)).astype(np.float64), generator.integers(0, 40, 600)
+    points, labels = generator.integers(0, 3, (150, 3)).astype(np.float64), generator.integers(0, 40, 150)
     assert 0 < assert_shared(points, labels).mean()["map"] < 1
-    constant = assert_shared(np.ones((600, 3)), labels)
+    constant = assert_shared(np.ones((150, 3)), labels)
     np.testing.assert_allclose(list(constant.mean().values()), list(constant.chance.values()), rtol=1e-12)
 
 
@@ -75,11 +75,11 @@ def ties(crew: Crew) -> None:
 def gallery_with_cameras_junk_and_the_query_itself(crew: Crew) -> None:
     generator = np.random.default_rng(2)
     gallery, labels, cameras = (
-        generator.normal(size=(1100, 8)).astype(np.float32),
-        generator.integers(-1, 22, 1100),
-        generator.integers(0, 4, 1100),
+        generator.normal(size=(280, 8)).astype(np.float32),
+        generator.integers(-1, 22, 280),
+        generator.integers(0, 4, 280),
     )
-    asked = generator.choice(1100, 600, replace=False)
+    asked = generator.choice(280, 150, replace=False)
     found = assert_shared(
         gallery[asked],
         labels[asked],
@@ -98,10 +98,10 @@ def array_on_disk_of_which_some_are_asked(crew: Crew) -> None:
     generator = np.random.default_rng(3)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "embeddings.npy"
-        np.save(file, generator.normal(size=(1100, 16)).astype(np.float16))
+        np.save(file, generator.normal(size=(280, 16)).astype(np.float16))
         mapped = np.load(file, mmap_mode="r")
-        sample = generator.choice(1100, 600, replace=False)
-        assert_shared(mapped, np.arange(1100) % 31, sample=sample, distance="cosine")
+        sample = generator.choice(280, 150, replace=False)
+        assert_shared(mapped, np.arange(280) % 31, sample=sample, distance="cosine")
 
 
 @check_of_two
@@ -113,9 +113,9 @@ def more_processes_than_blocks(crew: Crew) -> None:
 
 @check_of_two
 def progress_ends_with_all_queries(crew: Crew) -> None:
-    points, labels = np.random.default_rng(4).normal(size=(1100, 2)), np.arange(1100) % 37
+    points, labels = np.random.default_rng(4).normal(size=(280, 2)), np.arange(280) % 37
     seen: list[tuple[int, int]] = []
     retrieve(points, labels, distributed=True, progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
-    assert {total for _, total in seen} == {1100}
-    assert all(0 < done <= 1100 for done, _ in seen)
+    assert {total for _, total in seen} == {280}
+    assert all(0 < done <= 280 for done, _ in seen)

@@ -1,17 +1,15 @@
 """Processes that run the same checks side by side, and report which failed.
 
-`crews.py` is the program: it is started once, loads torch once, and forks a process for each rank of each crew.
-Where a check compares many choices, it takes some of them each time, and all of them nightly, in another program.
+`crews.py` is the program: it runs once, and forks a process for each rank of each crew.
+Where a check compares many choices, it takes some of them each time, and all of them nightly, when it runs again.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import traceback
 import warnings
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import torch.distributed as dist
+from tests.programs import Programs
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=20)
@@ -85,18 +84,11 @@ def thorough() -> bool:
     return THOROUGH in os.environ
 
 
-def start(folder: Path, *, nightly: bool = False) -> None:
-    """Start the program, and wait for it; what it prints goes to `output.txt`."""
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with (folder / "output.txt").open("w") as output:
-        subprocess.run(
-            [sys.executable, str(Path(__file__).parents[1] / "crews.py"), str(folder)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | ({THOROUGH: "1"} if nightly else {}),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=240,
-            check=False,
-        )
+def start(programs: Programs, folder: Path, *, nightly: bool = False) -> None:
+    """Run the program; what it prints goes to `output.txt`."""
+    environment = {THOROUGH: "1"} if nightly else {}
+    ended = programs.run("tests.crews:main", str(folder), folder=folder, environment=environment, timeout=240)
+    (folder / "output.txt").write_bytes(ended.stdout + ended.stderr)
 
 
 def faults(folder: Path, name: str, processes: int) -> str:
@@ -110,7 +102,6 @@ def faults(folder: Path, name: str, processes: int) -> str:
 
 def run(folder: Path, *sizes: int) -> None:
     """The program: crews of these sizes, one after the other, each with a folder of its own."""
-    importlib.import_module("torch._dynamo")  # optimizers and DDP load it at their first use: once, not in each process
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     fork = multiprocessing.get_context("fork")
     for size in sizes:

@@ -17,6 +17,7 @@ import io
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sys
 import types
@@ -268,7 +269,8 @@ def begin() -> None:
     builtins.open = io.open = _file  # type: ignore[assignment]
     os.open, os.stat, os.lstat, os.mkdir, os.symlink = _open, _stat, _lstat, _mkdir, _symlink  # type: ignore[assignment]
     os.rename, os.replace, os.unlink, os.remove, os.fsync = _rename, _replace, _unlink, _unlink, _fsync  # type: ignore[assignment]
-    multiprocessing.set_start_method("spawn")
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # folders cannot be opened there
+    multiprocessing.set_start_method("spawn", force=True)
 
 
 if sys.platform != "win32":
