@@ -9,21 +9,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.programs import Programs
 
 from trivet.runtime import progress
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
-    from tests.programs import Programs
     from tests.watched import Watched
 
 FEW = 500
-PROGRAMS: pytest.StashKey[Programs] = pytest.StashKey()
+PROGRAMS, SMALL_PROGRAMS = pytest.StashKey[Programs](), pytest.StashKey[Programs]()
 # Programs: one finds its imports beside it, one makes a system of the process that imports it.
 collect_ignore = ["pretended_device_worker.py", "pretended_windows"]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -43,18 +44,24 @@ def pytest_collection() -> Iterator[None]:
         atexit.register(gc.unfreeze)  # libraries clear up after themselves at the very end
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Small programs are forked from what is there before the tests are loaded, and with them torch."""
+    session.config.stash[SMALL_PROGRAMS] = Programs()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[object]:
-    """Programs are forked from what is there before the first test."""
-    if not any("programs" in getattr(item, "fixturenames", ()) for item in session.items):
-        return (yield)
-    from tests.programs import Programs
+    """Other programs are forked from what is there before the first test."""
+    if any("programs" in getattr(item, "fixturenames", ()) for item in session.items):
+        import_module("torch._dynamo")  # optimizers load it at their first use
+        session.config.stash[PROGRAMS] = Programs()
+    return (yield)
 
-    session.config.stash[PROGRAMS] = programs = Programs()
-    try:
-        return (yield)
-    finally:
-        programs.close()
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    for key in (PROGRAMS, SMALL_PROGRAMS):
+        if (programs := session.config.stash.get(key, None)) is not None:
+            programs.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -166,8 +173,14 @@ def heard() -> Iterator[list[tuple[str, float, float]]]:
 
 @pytest.fixture(scope="session")
 def programs(pytestconfig: pytest.Config) -> Programs:
-    """Runs a function in a process of its own."""
+    """Runs a function in a process of its own, in which torch is loaded."""
     return pytestconfig.stash[PROGRAMS]
+
+
+@pytest.fixture(scope="session")
+def small_programs(pytestconfig: pytest.Config) -> Programs:
+    """Runs a function in a process of its own, in which little is loaded."""
+    return pytestconfig.stash[SMALL_PROGRAMS]
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.ended import End, ended_at, every_moment
 from tests.nightly import sampled
+from tests.programs import Programs
 
 from trivet.io.atomic_files import (
     atomic_file,
@@ -44,6 +44,12 @@ def clean(path: Path) -> None:
         shutil.rmtree(item) if item.is_dir() else item.unlink()
 
 
+def passes(programs: Programs, check: str, folder: Path, *arguments: object) -> None:
+    """Run a check of this file, which forks many processes, in a folder."""
+    ended = programs.run(f"tests.test_files:{check}", *arguments, folder=folder)
+    assert ended.returncode == 0, ended.stderr.decode()
+
+
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("old") / "out"
@@ -65,8 +71,14 @@ NEW = {"mark": "new", "folder/more": "new"}
         pytest.param("signalled", True, marks=pytest.mark.nightly),
     ],
 )
-def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: bool, old: Path, tmp_path: Path) -> None:
-    path = tmp_path / "out"
+def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(
+    small_programs: Programs, end: End, force: bool, old: Path, tmp_path: Path
+) -> None:
+    passes(small_programs, "built_at_every_moment", tmp_path, str(old), end, force)
+
+
+def built_at_every_moment(old: str, end: End, force: bool) -> None:
+    path = Path.cwd() / "out"
 
     def prepare() -> None:
         clean(path)
@@ -84,14 +96,20 @@ def test_a_folder_that_is_built_is_the_old_one_or_the_new_one(end: End, force: b
             assert not path.exists() or content(path) in (OLD, NEW)  # without the help of a later command
         recover(path, KIND)
         assert (content(path) in (OLD, NEW)) if force else (not path.exists() or content(path) == NEW)
-        assert [item.name for item in tmp_path.iterdir()] in (["out"], [])
+        assert [item.name for item in path.parent.iterdir()] in (["out"], [])
     assert moments > 5
     assert content(path) == NEW
 
 
 @pytest.mark.parametrize("end", ["killed", pytest.param("interrupted", marks=pytest.mark.nightly), "disk full"])
-def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp_path: Path) -> None:
-    path = tmp_path / "out"
+def test_a_folder_that_is_filled_in_place_loses_nothing(
+    small_programs: Programs, end: End, old: Path, tmp_path: Path
+) -> None:
+    passes(small_programs, "filled_at_every_moment", tmp_path, str(old), end)
+
+
+def filled_at_every_moment(old: str, end: End) -> None:
+    path = Path.cwd() / "out"
 
     def done() -> bool:
         return (path / "more").exists()
@@ -120,7 +138,7 @@ def test_a_folder_that_is_filled_in_place_loses_nothing(end: End, old: Path, tmp
         found.pop(".trivet-earlier/folder/more", None)
         assert found in (OLD, NEW), moment
         assert (earlier == "old") == (found == NEW and not done_now), moment
-        assert [item.name for item in tmp_path.iterdir()] == ["out"]
+        assert [item.name for item in path.parent.iterdir()] == ["out"]
         states.add((found["mark"], earlier))
         if moment % 5 == 0 and end == "killed":
             assert not ended_at(1_000_000, end, work)  # the same command goes on to its end
@@ -227,14 +245,18 @@ def _shared(path: Path) -> None:
 
 
 @pytest.mark.parametrize("each", sampled([7, 1], 2))  # lines
-@pytest.mark.parametrize("work", [_built, _filled, _in_parts, _claimed, _shared])
+@pytest.mark.parametrize("work", ["_built", "_filled", "_in_parts", "_claimed", "_shared"])
 def test_ctrl_c_at_any_line_leaves_no_lock_and_no_empty_folder(
-    work: Callable[[Path], None], each: int, tmp_path: Path
+    small_programs: Programs, work: str, each: int, tmp_path: Path
 ) -> None:
-    path, moments = tmp_path / "out", 0
-    for moment in every_moment("signalled", lambda: work(path), lambda: clean(path), each=each):
+    passes(small_programs, "interrupted_at_every_line", tmp_path, work, each)
+
+
+def interrupted_at_every_line(work: str, each: int) -> None:
+    path, moments = Path.cwd() / "out", 0
+    for moment in every_moment("signalled", lambda: globals()[work](path), lambda: clean(path), each=each):
         moments = moment
-        left = {item.name for item in tmp_path.iterdir()}
-        finished = (tmp_path / ".out.trivet-parts" / "first").exists()  # parts stay, to be gone on with
+        left = {item.name for item in path.parent.iterdir()}
+        finished = (path.parent / ".out.trivet-parts" / "first").exists()  # parts stay, to be gone on with
         assert left <= ({".out.trivet-parts"} if finished else {"out"} if (path / "mark").exists() else set())
     assert moments > 10
