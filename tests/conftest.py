@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -144,12 +144,21 @@ def few_digits(rough_evaluation: None) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def unevaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def without_evaluation() -> Iterator[None]:
     """Runs end with their model: their evaluation takes most of the time."""
-    monkeypatch.setattr(
-        "trivet.commands.train.run.write_evaluation", lambda run, record, *_, **__: run.write_record(record) or record
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "trivet.commands.train.run.write_evaluation",
+            lambda run, record, *_, **__: run.write_record(record) or record,
+        )
+        yield
+
+
+@pytest.fixture
+def unevaluated() -> Iterator[None]:
+    with without_evaluation():
+        yield
 
 
 @pytest.fixture

@@ -169,16 +169,17 @@ def test_a_probe_that_tells_nothing_is_refused_at_once(embeddings: Any, labels: 
 
 @pytest.mark.parametrize("suspicious", [True, False])
 def test_calls_are_dense_at_first_and_cost_two_percent_at_most_in_the_end(suspicious: bool) -> None:
-    probing, asked, size = ProbeTracker(), [], 64
+    items, size = 30, 8
+    probing, asked, probe = ProbeTracker(), [], (NOISE[:items], CLASSES[:items])
     for update in range(1, UPDATES + 1):
         probing.count(size)
         if (update <= 20 or update % 10 == 0) and probing.due(suspicious=suspicious):
-            probing.measure(lambda: (NOISE, CLASSES), update)
+            probing.measure(lambda: probe, update)
             asked.append(update)
     assert asked[:4] == ([1, 6, 12, 30] if suspicious else [1, 6, 30, 120])
     share = SHARE if suspicious else SHARE / 2
     assert 0.95 * share < probing.cost <= share
-    assert probing.cost == len(asked) * ITEMS / (3 * UPDATES * size)
+    assert probing.cost == len(asked) * items / (3 * UPDATES * size)
     assert max(b - a for a, b in zip(asked[-9:], asked[-8:], strict=False)) < UPDATES / 20
 
 

@@ -181,7 +181,7 @@ RELATIONS = {
 
 
 @pytest.mark.parametrize("name", RELATIONS)
-def test_chance_is_that_of_all_permutations_of_the_items(name: str) -> None:
+def test_chance_is_that_of_all_permutations_of_the_items(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same permutations, each by its definition: the nearest other item that is not ignored, of all."""
     relation = RELATIONS[name]
     count, states = len(relation), table(relation)
@@ -190,19 +190,20 @@ def test_chance_is_that_of_all_permutations_of_the_items(name: str) -> None:
     first = getattr(relation, "first_of_right", 0)
     numbers = relation.items.tolist()
     sides = [[i for i in range(count) if numbers[i] < first], [i for i in range(count) if numbers[i] >= first]]
+    nearest = [
+        sorted((j for j in range(count) if j != i), key=lambda j: math.dist(points[i].tolist(), points[j].tolist()))
+        for i in range(count)
+    ]
+    monkeypatch.setattr(relation_chance, "PERMUTATIONS", 200)
     generator, recalls = np.random.default_rng(5), []
-    for _ in range(relation_chance.PERMUTATIONS):
+    for _ in range(200):
         items = list(range(count))
         for side in filter(None, sides):
             for row, item in zip(side, generator.permutation(side).tolist(), strict=True):
                 items[row] = item
         right = 0
         for query in range(count):
-            others = sorted(
-                (other for other in range(count) if other != query),
-                key=lambda other: math.dist(points[query].tolist(), points[other].tolist()),
-            )
-            met = [states[items[query]][items[other]] for other in others]
+            met = [states[items[query]][items[other]] for other in nearest[query]]
             right += next((state for state in met if state != IGNORED), WRONG) == RIGHT
         recalls.append(right / count)
     ends = middle(np.array(recalls), level=0.99)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tests.conftest import without_evaluation
 
 from trivet.commands.train.run import resume, train
 from trivet.datasets import DataConfig, Dataset, NoiseConfig, Splits, load, noise_summary
@@ -190,7 +191,8 @@ def test_written_settings_read_back() -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("noise") / "run"
-    train(RunConfig.parse(SETTINGS, source="test"), path)
+    with without_evaluation():
+        train(RunConfig.parse(SETTINGS, source="test"), path)
     return path
 
 

@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "batch": {"num_classes": 5, "samples_per_class": 4},
     "model": {"name": "mlp", "width": 32, "embedding_dim": 8},
     "loss": {"name": "triplet"},
-    "training": {"steps": 24, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
-    "evaluation": {"every": 24, "map_points": 10, "sample": 50, "nmi_plus": 2},
+    "training": {"steps": 16, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
+    "evaluation": {"every": 16, "map_points": 10, "sample": 50, "nmi_plus": 2},
     "cleaning": {"action": "drop", "after": 8, "every": 8},
 }  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_a_first_look_that_never_comes_and_few_items_are_said() -> None:
     assert cleaning_of(np.arange(500) % 3).warnings(60) == []
 
 
-@pytest.mark.parametrize("cleaning", sampled([{"action": "drop"}, {"action": "relabel", "every": 6, "until": 20}], 2))
+@pytest.mark.parametrize("cleaning", sampled([{"action": "drop"}, {"action": "relabel", "every": 6, "until": 14}], 2))
 def test_an_interrupted_look_loses_nothing(
     cleaning: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -140,26 +140,23 @@ def pair_distances(embeddings: Array) -> Tensor:
     points = centred(points)
     squares = points.square().sum(dim=1)
     distances, filled = torch.empty(count, dtype=torch.float64), 0
+    entries = distances.numpy()  # the same memory: rows are copied sooner
     near: list[Tensor] = []  # of each block, positions, rows and columns of the pairs that are found by differences
     for start in range(0, len(points) - 1, BLOCK[0]):
         rows = slice(start, start + BLOCK[0])
         lengths = squares[rows, None] + squares[start:]
         squared = torch.addmm(lengths, points[rows], points[start:].T, alpha=-2)
-        lost = squared <= LOST * lengths
-        for row in range(len(squared)):
-            others = slice(row + 1, None)
-            end = filled + squared.shape[1] - row - 1
-            distances[filled:end] = squared[row, others]
-            if len(columns := lost[row, others].nonzero()[:, 0]):
-                number = torch.full_like(columns, start + row)
-                near.append(torch.stack([columns + filled, number, columns + start + row + 1]))
-            filled = end
+        row, column = (squared <= LOST * lengths).triu(1).nonzero().T
+        before = row * squared.shape[1] - row * (row + 1) // 2  # entries of the rows above
+        near.append(torch.stack([filled + before + column - row - 1, start + row, start + column]))
         if sum(pairs.shape[1] for pairs in near) * FEW > count:
             return torch.pdist(points)
+        for number, values in enumerate(squared.numpy(), 1):
+            end = filled + len(values) - number
+            entries[filled:end], filled = values[number:], end
     distances.clamp_min_(0).sqrt_()
-    if near:
-        positions, left, right = torch.cat(near, dim=1)
-        distances[positions] = distances_of_pairs(points, left, points, right)
+    positions, left, right = torch.cat(near, dim=1)
+    distances[positions] = distances_of_pairs(points, left, points, right)
     return distances
 
 

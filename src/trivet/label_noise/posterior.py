@@ -151,26 +151,27 @@ class _Counts:
         flat = np.bincount(cell.ravel(), posterior.ravel(), FOLDS * count * count)
         return cls(np.asarray(flat, np.float64).reshape(FOLDS, count, count))
 
-    def others(self, fold: int | None) -> Floats:
-        """Counts without this fold; of all folds for None."""
-        total = self.by_fold.sum(axis=0)
-        return np.asarray(total if fold is None else np.maximum(total - self.by_fold[fold], 0.0))
-
-    def transition(self, fold: int | None, rate: float, pseudo: float) -> Floats:
+    def transition(self, rate: float, pseudo: float) -> Floats:
         """Shares of the labels of each class `(C, C)`, shrunk towards even noise; in all at least the rate is wrong."""
-        counts = self.others(fold)
-        sizes = counts.sum(axis=1)
-        even = np.full(counts.shape, rate / (len(counts) - 1))  # symmetric noise; the diagonal is set below
-        table = (counts + pseudo * even) / (sizes[:, None] + pseudo)
-        np.fill_diagonal(table, 0.0)
-        wrong = table.sum(axis=1)
-        factor = rate * sizes.sum() / max(float(sizes @ wrong), 1e-300)
-        if factor > 1:
-            scaled = np.maximum(wrong, np.minimum(wrong * factor, MOST))
-            table *= (scaled / np.maximum(wrong, 1e-300))[:, None]
-            wrong = scaled
-        np.fill_diagonal(table, 1 - wrong)
-        return np.asarray(table)
+        return _shrunk(self.by_fold.sum(axis=0, keepdims=True), rate, pseudo)[0]
+
+    def transitions(self, rate: float, pseudo: float) -> Floats:
+        """The same for each fold, by the counts of the others: `(FOLDS, C, C)`."""
+        return _shrunk(np.maximum(self.by_fold.sum(axis=0) - self.by_fold, 0.0), rate, pseudo)
+
+
+def _shrunk(counts: Floats, rate: float, pseudo: float) -> Floats:
+    sizes = counts.sum(axis=2)
+    even = rate / (counts.shape[1] - 1)  # symmetric noise; the diagonal is set below
+    table = (counts + pseudo * even) / (sizes[:, :, None] + pseudo)
+    classes = np.arange(counts.shape[1])
+    table[:, classes, classes] = 0.0
+    wrong = table.sum(axis=2)
+    factor = rate * sizes.sum(axis=1) / np.maximum((sizes * wrong).sum(axis=1), 1e-300)
+    scaled = np.maximum(wrong, np.minimum(wrong * np.maximum(factor, 1.0)[:, None], MOST))
+    table *= (scaled / np.maximum(wrong, 1e-300))[:, :, None]
+    table[:, classes, classes] = 1 - scaled
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,30 +192,27 @@ class _State:
         """P(label | true class is the candidate) `(N, M)`, by the counts of the other folds, without its own."""
         if self.counts is None:
             return np.where(items.candidates == items.labels[:, None], 1 - self.rate, self.rate / (items.count - 1))
-        likelihood = np.empty(items.candidates.shape)
-        for fold in range(FOLDS):
-            rows = items.fold == fold
-            table = self.counts.transition(fold, self.rate, self.pseudo)
-            likelihood[rows] = table[items.candidates[rows], items.labels[rows, None]]
-        return likelihood
+        tables = self.counts.transitions(self.rate, self.pseudo)
+        return np.asarray(tables[items.fold[:, None], items.candidates, items.labels[:, None]])
 
-    def joint(self, items: _Items) -> tuple[Floats, Floats]:
+    def joint(self, items: _Items, features: Floats) -> tuple[Floats, Floats]:
         """P(true class is the candidate, label | x) `(N, M)`, and its sums over the candidates `(N,)`."""
-        joint = items.features(self.powers) * self.explained(items)
+        joint = features * self.explained(items)
         return joint, np.maximum(joint.sum(axis=1), 1e-300)
 
 
 def _fit(items: _Items, state: _State) -> _State:
     """EM: given classes, then powers (Newton), rate, and counts if there are."""
-    before = -math.inf
+    before, features = -math.inf, items.features(state.powers)
     for turn in steps(range(ROUNDS), "fitting the label noise, rounds at most"):
-        joint, total = state.joint(items)
+        joint, total = state.joint(items, features)
         gained = float(np.log(total).mean())
         if turn > 4 and abs(gained - before) < SETTLED:
             break
         before = gained
         posterior = joint / total[:, None]
-        powers = _newton(items, state.powers, posterior)
+        powers = _newton(items, state.powers, features, posterior)
+        features = items.features(powers)
         # Else labels could be explained as well by classes that overlap everywhere, and none would be wrong.
         rate = max(float(np.clip(1 - posterior[:, 0].mean(), 1e-6, 1 - 1e-6)), _rate(items, powers))
         counts, pseudo = None, 0.0
@@ -223,7 +221,8 @@ def _fit(items: _Items, state: _State) -> _State:
             pseudo = state.pseudo
             if turn % 5 == 1:
                 pseudo = max(
-                    PSEUDO, key=lambda value: np.log(_State(powers, rate, counts, value).joint(items)[1]).mean()
+                    PSEUDO,
+                    key=lambda value: np.log(_State(powers, rate, counts, value).joint(items, features)[1]).mean(),
                 )
         state = _State(powers, rate, counts, pseudo)
     return state
@@ -254,12 +253,8 @@ def _of_deepest(items: _Items, state: _State) -> _State:
     rate = max(_rate(items, state.powers), 0.5 / len(best))  # none among few may be chance
 
     def likelihood(pseudo: float) -> float:
-        total = 0.0
-        for fold in range(FOLDS):
-            rows = deepest.fold == fold
-            share = counts.transition(fold, rate, pseudo)[best[rows], deepest.labels[rows]]
-            total += float(np.log(np.maximum(share, 1e-300)).sum())
-        return total
+        share = counts.transitions(rate, pseudo)[deepest.fold, best, deepest.labels]
+        return float(np.log(np.maximum(share, 1e-300)).sum())
 
     return _State(state.powers, rate, counts, max(PSEUDO, key=likelihood))
 
@@ -285,13 +280,14 @@ def _copied(items: _Items, state: _State) -> float:
     return max(low, min(COPIED, state.rate))
 
 
-def _newton(items: _Items, powers: Floats, posterior: Floats) -> Floats:
-    """Powers that make the features likelier, given the probabilities of the classes; two steps, each concave.
+def _newton(items: _Items, powers: Floats, features: Floats, posterior: Floats) -> Floats:
+    """Powers that make their features likelier, given the probabilities of the classes; two steps, each concave.
 
     A step that leads a power below the least one is taken again for the others, with that power at the least one.
     """
-    wanted = np.einsum("nm,nmv->v", posterior, items.scores)
-    return _step(items, _step(items, powers, wanted), wanted)
+    wanted = posterior.ravel() @ items.scores.reshape(-1, len(powers))
+    moved = _step(items, powers, features, wanted)
+    return _step(items, moved, items.features(moved), wanted)
 
 
 def _likeliest(items: _Items) -> Floats:
@@ -305,7 +301,7 @@ def _likeliest(items: _Items) -> Floats:
     for _ in range(ROUNDS):
         if gained - before < SETTLED:
             break
-        before, step = gained, _step(items, powers, wanted) - powers
+        before, step = gained, _step(items, powers, items.features(powers), wanted) - powers
         for halving in range(20):
             value = likelihood(powers + step / 2**halving)
             if value > gained:
@@ -328,11 +324,11 @@ def _counted(items: _Items, powers: Floats) -> _State:
     return _State(powers, max(float((best != items.labels).mean()), 1e-3), counts, PSEUDO[0])
 
 
-def _step(items: _Items, powers: Floats, wanted: Floats) -> Floats:
-    features = items.features(powers)
-    weighted = features[:, :, None] * items.scores
-    means = weighted.sum(axis=1)
-    curve = np.einsum("nmv,nmw->vw", weighted, items.scores) - means.T @ means
+def _step(items: _Items, powers: Floats, features: Floats, wanted: Floats) -> Floats:
+    views = len(powers)
+    weighted = (features[:, :, None] * items.scores).reshape(-1, views)
+    means = (features[:, None] @ items.scores)[:, 0]
+    curve = weighted.T @ items.scores.reshape(-1, views) - means.T @ means
     curve += (1e-9 * curve.trace() + 1e-300) * np.eye(len(curve))
     slope, free = wanted - means.sum(axis=0), np.ones(len(powers), np.bool_)
     while free.any():
@@ -346,7 +342,8 @@ def _step(items: _Items, powers: Floats, wanted: Floats) -> Floats:
 
 
 def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
-    features, (joint, total) = items.features(state.powers), state.joint(items)
+    features = items.features(state.powers)
+    joint, total = state.joint(items, features)
     copied, nearby = _copied(items, deepest), items.nearby()
     explained = deepest.explained(items)
     explained[:, 0] -= copied * (1 - nearby[:, 0])
@@ -357,7 +354,7 @@ def _posterior(items: _Items, state: _State, deepest: _State) -> Posterior:
     posterior = joint / total[:, None]
     return Posterior(
         powers=state.powers,
-        transition=None if state.counts is None else state.counts.transition(None, state.rate, state.pseudo),
+        transition=None if state.counts is None else state.counts.transition(state.rate, state.pseudo),
         best=items.candidates[np.arange(len(features)), features.argmax(axis=1)],
         surety=features.max(axis=1),
         depth=items.depth(state.powers),

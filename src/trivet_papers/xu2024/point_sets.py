@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist
 
 from trivet.runtime.arrays import Floats
 from trivet_papers.xu2024 import isometry, nearest_separated
@@ -121,14 +121,13 @@ class Scale:
 
 def scale(n: int, samples_per_class: int, d: int, *, seed: int = 0, repeats: int = REPEATS, margin: float = 0) -> Scale:
     """Diameter, losses and mean distance of n normal points in classes of that size."""
-    classes = np.arange(n) // samples_per_class
-    sets = [gaussian(at, n, d) for at in range(seed, seed + repeats)]
-    return Scale(
-        diameter=fmean(map(isometry.diameter, sets)),
-        loss=fmean(isometry.batch_hard_loss(points, classes, margin=margin) for points in sets),
-        mean_loss=fmean(isometry.batch_hard_loss(points, classes, margin=margin, reduction="mean") for points in sets),
-        mean_distance=fmean(float(pdist(points).mean()) for points in sets),
-    )
+    same, measured = isometry.same_class(np.arange(n) // samples_per_class), []
+    for at in range(seed, seed + repeats):
+        points = gaussian(at, n, d)
+        distances = cdist(points, points)
+        hinges = np.maximum(-isometry.gaps_of(distances, same, margin), 0.0)
+        measured.append((distances.max(), hinges.max(), hinges.mean(), distances.sum() / (n * (n - 1))))
+    return Scale(*map(fmean, zip(*measured, strict=True)))
 
 
 def shrinkage(n: int, reduction: DescentReduction, steps: Sequence[int]) -> list[float]:

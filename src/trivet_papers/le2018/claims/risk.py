@@ -141,12 +141,13 @@ def risk_checks() -> Iterator[Check]:
     q_negative = float(theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3).smallest)
     still = float(theory.single_negative_factor(0.5, num_classes=3, samples_per_class=2))
     at_half = noisy_coefficients(three, 0.5)
-    gap = float(np.abs(_minimiser(at_half) - _minimiser(noisy_coefficients(three, 0.0))).max())
+    of_clean = _minimiser(noisy_coefficients(three, 0.0))
+    gap = float(np.abs(_minimiser(at_half) - of_clean).max())
     by_factors = theory.risk_factors(theory.pair_noise_rates(0.5, 3), 1 / 3)
     as_if = np.where(pairs_of_three[0], by_factors.positive, 0) - np.where(
         pairs_of_three[1], by_factors.negative * theory.negative_weight(3, 2), 0
     )
-    gap_by_factors = float(np.abs(_minimiser(as_if) - _minimiser(noisy_coefficients(three, 0.0))).max())
+    gap_by_factors = float(np.abs(_minimiser(as_if) - of_clean).max())
     off_line, disagreeing, reordered = _noisy_order(0.4)
     yield check(
         "eq17",
@@ -316,7 +317,7 @@ def noisy_coefficients(truth: Integers, noise_rate: float) -> Floats:
 
 
 def _minimiser(coefficients: Floats) -> Floats:
-    """Distances `(N, N)` of the points of a circle with the lowest risk that 12 descents from random points reach."""
+    """Distances `(N, N)` of the points of a circle with the lowest risk that four descents from random points reach."""
     table, generator = (coefficients + coefficients.T) / 2, np.random.default_rng(6)
 
     def distances(angles: Floats) -> Floats:
@@ -326,7 +327,7 @@ def _minimiser(coefficients: Floats) -> Floats:
         d = distances(angles)
         return float((table * d).sum()), (2 * table * np.sin(angles[:, None] - angles) / d).sum(axis=1)
 
-    starts = generator.uniform(0, 2 * np.pi, (12, len(table)))
+    starts = generator.uniform(0, 2 * np.pi, (4, len(table)))
     ends = [minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-10}) for start in starts]
     return distances(min(ends, key=lambda end: float(end.fun)).x)
 
