@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,6 +130,36 @@ def rough_evaluation(short_maps: None, few_pairs: None) -> Iterator[None]:
         patch.setattr(measures, "sampling", partial(measures.sampling, batches=4))
         patch.setattr(measures, "RANKED", 100)
         patch.setattr(causes, "JUDGED", 100)
+        yield
+
+
+@contextmanager
+def without_verdicts() -> Iterator[None]:
+    """Runs are measured, but no verdict is sought: half of a short evaluation."""
+    from trivet.commands.evaluate import trained_model
+    from trivet.reports.diagnosis_record import DiagnosisSection
+
+    blank = SimpleNamespace(section=lambda **_: DiagnosisSection())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained_model, "diagnose_input", lambda *_, **__: blank)
+        patch.setattr(trained_model, "name_causes", lambda diagnosed, _: diagnosed.clear())
+        yield
+
+
+@pytest.fixture(scope="module")
+def undiagnosed(rough_evaluation: None) -> Iterator[None]:
+    with without_verdicts():
+        yield
+
+
+@pytest.fixture(scope="module")
+def digits_read_once() -> Iterator[None]:
+    """For modules that load the digits again and again."""
+    from sklearn import datasets  # takes a second to load
+
+    whole = datasets.load_digits()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load_digits", lambda: whole)
         yield
 
 

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,17 @@ class ArmRun:
     seed: int
     changes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
         return overridden({"seed": self.seed, **_seeded(self.arm.settings, self.seed)}, self.changes)
 
-    @property
+    @cached_property
     def key(self) -> str:
         identity = {"settings": self.settings, "measures": sorted(self.arm.measures), "at": self.steps}
         identity |= {"last": sorted(self.arm.last)} if self.arm.last else {}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def steps(self) -> tuple[int, ...]:
         """The steps or epochs after which it is measured."""
         return tuple(sorted({self.step_of(step) for step in self.arm.steps}))

@@ -18,6 +18,8 @@ from trivet.io.label_decisions import write_decisions
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("digits_read_once", "undiagnosed")
+
 
 def digits(decisions: Path | None = None, **given: Any) -> Splits:
     values = {"name": "digits", "level": "digit", **given} | ({} if decisions is None else {"decisions": decisions})

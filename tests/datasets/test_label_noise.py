@@ -22,6 +22,8 @@ from trivet.label_noise import boundary, topline
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("digits_read_once")
+
 MATRIX = (0.7 * np.eye(6) + 0.3 * np.roll(np.eye(6), 2, axis=1)).tolist()
 KINDS: list[dict[str, Any]] = [
     {"kind": "symmetric", "rate": 0.3},

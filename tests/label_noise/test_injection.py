@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet.label_noise import Noisy, boundary, by_transition, pair_flip, symmetric, topline, within_superclass
+from trivet.label_noise import (
+    Noisy,
+    boundary,
+    by_transition,
+    injection,
+    pair_flip,
+    symmetric,
+    topline,
+    within_superclass,
+)
 
 TABLE = np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]])
 SUPERCLASS = np.array([0, 1, 0, 1, 0, 2])  # of the classes 0 to 5; class 5 is alone
@@ -134,7 +143,7 @@ def chances(shares: list[float], rate: float) -> list[float]:
 
 
 @pytest.mark.parametrize(("rate", "exact"), [(0.2, False), (0.7, False), (1 / 12, True)])
-def test_boundary_noise_equals_the_definition(rate: float, exact: bool) -> None:
+def test_boundary_noise_equals_the_definition(rate: float, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a grid, where many distances are equal: a tie is decided by index.
     points = [[float(x), float(y)] for x in range(4) for y in range(3)]
     labels = [0, 0, 0, 0, 1, 0, 1, 1, 2, 2, 2, 2]
@@ -143,6 +152,8 @@ def test_boundary_noise_equals_the_definition(rate: float, exact: bool) -> None:
     # Of a single wrong item, the chance is proportional to the share.
     expected = [share / sum(shares) for share in shares] if exact else chances(shares, rate)
     assert any(chance == 1 for chance in expected) == (rate == 0.7)
+    around, known = injection._others_around, []  # of the same points for each draw
+    monkeypatch.setattr(injection, "_others_around", lambda *given: (known or known.append(around(*given)) or known)[0])
     random, draws = np.random.default_rng(0), 4000 if exact else 1000  # the chances of one item differ by little
     counts = np.zeros((len(points), 3))
     for _ in range(draws):

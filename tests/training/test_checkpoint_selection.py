@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.conftest import without_verdicts
 from tests.training.runs import check_same_run, head_settings, killed, known_classes, record_of
 
 from trivet.commands.embed.run import embed_data
@@ -58,7 +59,8 @@ def settings(file: Path, *changes: str) -> RunConfig:
 @pytest.fixture(scope="module")
 def helped(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "helped"
-    train(settings(file, "training.learning_rate=0.1", "training.checkpoint_every=3"), path)
+    with without_verdicts():
+        train(settings(file, "training.learning_rate=0.1", "training.checkpoint_every=3"), path)
     return path
 
 
@@ -75,7 +77,8 @@ def stopped(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ended by patience, as step 10 was not better than step 8."""
     path = tmp_path_factory.mktemp("runs") / "stopped"
     early = ("choosing.patience=1", "evaluation.every=2", "training.checkpoint_every=5", "training.steps=40")
-    train(settings(file, "training.learning_rate=1.5", *early), path)
+    with without_verdicts():
+        train(settings(file, "training.learning_rate=1.5", *early), path)
     return path
 
 
@@ -193,7 +196,8 @@ def test_a_run_that_is_killed_keeps_the_same_step_bit_for_bit(
     assert record_of(run)["choosing"]["step"] == best
     assert record_of(run)["history"]["moments"][-1]["step"] == step
     cut = killed(run, tmp_path / "cut")
-    resume(cut)
+    with without_verdicts():
+        resume(cut)
     for part in ("choosing", "history", "evaluation", "step"):
         assert record_of(cut)[part] == record_of(run)[part]
     check_same_run(run, cut)

@@ -163,9 +163,10 @@ def test_a_stopped_run_goes_on_where_it_is(scripted: type[Scripted], runs: dict[
 
 
 def test_a_lost_record_is_told_by_the_checkpoint(
-    scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path
+    scripted: type[Scripted], runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted.script = ONCE
+    monkeypatch.setattr("trivet.commands.evaluate.trained_model.write_evaluation", unmeasured)
     shutil.copytree(runs["warn"], tmp_path / "run")
     (tmp_path / "run" / "record.json").unlink()
     before, after = record_of(runs["warn"]), evaluate_run(tmp_path / "run")

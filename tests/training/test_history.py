@@ -22,6 +22,8 @@ from trivet.training import RunConfig, embed
 from trivet.training.components import Components, make_loss
 from trivet.training.history import ITEMS, moments, motion_of, predicted_motion
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "digits", "level": "digit"},

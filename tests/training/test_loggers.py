@@ -28,6 +28,8 @@ from trivet.training.config import RunConfig
 from trivet.training.loggers import Logger, Loggers
 from trivet.training.run_log import RunLog
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 STEPS, KILLED, CHECKPOINT = 8, 7, 6
 QUIET = "ignore::DeprecationWarning"  # of the libraries of the loggers
 

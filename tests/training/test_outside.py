@@ -22,7 +22,7 @@ from trivet.commands.train.run import resume, train
 from trivet.config.plugins import python_object
 from trivet.training import RunConfig
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "strategies.md").read_text()
 SECTION = PAGE[PAGE.index("## Your own") :]

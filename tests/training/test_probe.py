@@ -20,6 +20,8 @@ from trivet.training.probe import ProbeItems, probe_items
 from trivet.training.run_folder import RunFolder
 from trivet.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "digits", "level": "digit"},

@@ -25,6 +25,8 @@ from trivet.training import RunConfig
 from trivet.training.components import Components
 from trivet.training.sampling_log import CHECKS, SPACING, SamplingLog, spacing
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 SETTINGS: dict[str, Any] = {
     "seed": 1,
     "data": {"name": "folder", "image_size": 8, "channels": 1, "noise": {"kind": "symmetric", "rate": 0.3}},

@@ -70,7 +70,7 @@ def test_random_cases_are_measured_as_said() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def once() -> Iterator[None]:
-    """The distance on a line, which takes seconds for all that is measured, is computed once for each set of points."""
+    """The distance on a line, which takes seconds for all that is measured, is computed once for each of few sets."""
     right, known = nearest_separated.distance_on_a_line, {}
 
     def distance(points: np.ndarray, labels: np.ndarray, **options: Any) -> float:
@@ -81,6 +81,7 @@ def once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nearest_separated, "distance_on_a_line", distance)
+        patch.setattr(theorems, "SETS_ON_A_LINE", 6)
         yield
 
 

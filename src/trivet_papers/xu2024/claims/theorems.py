@@ -12,6 +12,8 @@ from trivet_papers.checks import Check, Checker
 from trivet_papers.xu2024 import isometry, nearest_separated
 from trivet_papers.xu2024.point_sets import PLANE, PLANE_CLASSES, RANGES, Case, PointSet, cases, gaussian
 
+SETS_ON_A_LINE = 20  # of four points, on which the distances are exact
+
 check = Checker("xu2024")
 
 
@@ -35,7 +37,7 @@ def inequality_checks(measured: Mapping[PointSet, Sequence[Case]]) -> Iterator[C
     spread = [case.ratios[1] for case in measured[PointSet(5, 2, 2)]]
     space = [case.ratios[0] for kind, of_kind in measured.items() if kind.dimension > 2 for case in of_kind]
     fours = []
-    for seed in range(20):
+    for seed in range(SETS_ON_A_LINE):
         fours += [case.ratios for case in cases(PointSet(4, 1, 2), 1, seed=seed)]
     crossed, halves = np.array([[0.0], [2.0], [1.0], [3.0]]), np.array([0, 0, 1, 1])
     exact = list(zip(*(*fours, tight_ratios()), strict=True))
