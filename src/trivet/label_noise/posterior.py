@@ -153,7 +153,7 @@ class _Counts:
 
     def transition(self, rate: float, pseudo: float) -> Floats:
         """Shares of the labels of each class `(C, C)`, shrunk towards even noise; in all at least the rate is wrong."""
-        return _shrunk(self.by_fold.sum(axis=0, keepdims=True), rate, pseudo)[0]
+        return np.asarray(_shrunk(self.by_fold.sum(axis=0, keepdims=True), rate, pseudo)[0])
 
     def transitions(self, rate: float, pseudo: float) -> Floats:
         """The same for each fold, by the counts of the others: `(FOLDS, C, C)`."""
@@ -171,7 +171,7 @@ def _shrunk(counts: Floats, rate: float, pseudo: float) -> Floats:
     scaled = np.maximum(wrong, np.minimum(wrong * np.maximum(factor, 1.0)[:, None], MOST))
     table *= (scaled / np.maximum(wrong, 1e-300))[:, :, None]
     table[:, classes, classes] = 1 - scaled
-    return table
+    return np.asarray(table)
 
 
 @dataclass(frozen=True, eq=False)

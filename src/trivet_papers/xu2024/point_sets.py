@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from trivet.collapse.isometry import gaps_of, same_class
 from trivet.runtime.arrays import Floats
 from trivet_papers.xu2024 import isometry, nearest_separated
 from trivet_papers.xu2024.nearest_separated import DescentReduction
@@ -121,11 +122,11 @@ class Scale:
 
 def scale(n: int, samples_per_class: int, d: int, *, seed: int = 0, repeats: int = REPEATS, margin: float = 0) -> Scale:
     """Diameter, losses and mean distance of n normal points in classes of that size."""
-    same, measured = isometry.same_class(np.arange(n) // samples_per_class), []
+    same, measured = same_class(np.arange(n) // samples_per_class), []
     for at in range(seed, seed + repeats):
         points = gaussian(at, n, d)
         distances = cdist(points, points)
-        hinges = np.maximum(-isometry.gaps_of(distances, same, margin), 0.0)
+        hinges = np.maximum(-gaps_of(distances, same, margin), 0.0)
         measured.append((distances.max(), hinges.max(), hinges.mean(), distances.sum() / (n * (n - 1))))
     return Scale(*map(fmean, zip(*measured, strict=True)))
 
