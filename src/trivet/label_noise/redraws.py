@@ -63,8 +63,8 @@ def deep_shares(disagrees: Booleans, depth: Floats) -> Floats:
     Items weigh from 1 for the deepest down to 0. The ratios are 1 if labels disagree everywhere alike, and 0 if none of
     the deepest does.
     """
-    _, place, counts = np.unique(depth, return_inverse=True, return_counts=True)
-    ranks = -(counts.cumsum() - (counts - 1) / 2)[place] / len(depth)  # equal ones share theirs
+    _, inverse, counts = np.unique(depth, return_inverse=True, return_counts=True)
+    ranks = -(counts.cumsum() - (counts - 1) / 2)[inverse] / len(depth)  # equal ones share theirs
     weights = np.maximum(0.0, 1 - (ranks - ranks.min())[:, None] / np.array(DEEPEST))
     return np.asarray(disagrees @ weights / weights.sum(axis=0) / max(float(disagrees.mean()), 1e-300))
 

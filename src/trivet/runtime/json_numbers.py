@@ -16,8 +16,8 @@ def as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return json_section(**value)
     if isinstance(value, np.ndarray):
-        whole = value.dtype.kind in "iub" or (value.dtype.kind == "f" and bool(np.isfinite(value).all()))
-        return value.tolist() if whole else as_json(value.tolist())
+        finite = value.dtype.kind in "iub" or (value.dtype.kind == "f" and bool(np.isfinite(value).all()))
+        return value.tolist() if finite else as_json(value.tolist())
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
