@@ -117,7 +117,18 @@ def few_pairs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rough_evaluation(short_maps: None, few_pairs: None) -> Iterator[None]:
+def few_permutations() -> Iterator[None]:
+    """What comes by chance rests on 300 permutations, not on 2,000: likewise."""
+    from trivet.collapse import relation_chance, significance
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (relation_chance, significance):
+            patch.setattr(module, "PERMUTATIONS", 300)
+        yield
+
+
+@pytest.fixture(scope="module")
+def rough_evaluation(short_maps: None, few_pairs: None, few_permutations: None) -> Iterator[None]:
     """What the evaluation of a run repeats, it repeats a few times: batches of the strategy, pairs of intervals, maps.
 
     Few items are ranked, and judged by their labels.

@@ -23,6 +23,8 @@ from trivet.collapse.probe import GAIN, SERIES, SHARE, ProbeTracker, measure_pro
 from trivet.collapse.relation_chance import recall_by_permutations
 from trivet.collapse.significance import compare_values, recall_by_chance
 
+pytestmark = pytest.mark.usefixtures("few_permutations")
+
 LABELS = torch.arange(32) % 4
 ITEMS = 240
 UPDATES = 8000

@@ -21,6 +21,8 @@ from trivet.collapse.spread import related_spread
 from trivet.losses import TripletLoss
 from trivet.metrics.intervals import middle
 
+pytestmark = pytest.mark.usefixtures("few_permutations")
+
 ITEMS, DOMAINS, INTENTS = 240, 6, 24
 INTENT = np.arange(ITEMS) % INTENTS
 DOMAIN = INTENT % DOMAINS

@@ -23,11 +23,12 @@ def seeded(seed: int) -> torch.Generator:
 def moved(image: Tensor, down: int, right: int, *, reflect: bool) -> list[list[list[float]]]:
     """The image moved, pixel by pixel."""
     channels, height, width = image.shape
+    values = image.tolist()
 
     def pixel(c: int, i: int, j: int) -> float:
         if reflect:
             i, j = (abs(i) if i < height else 2 * (height - 1) - i), (abs(j) if j < width else 2 * (width - 1) - j)
-        return image[c, i, j].item() if 0 <= i < height and 0 <= j < width else 0.0
+        return values[c][i][j] if 0 <= i < height and 0 <= j < width else 0.0
 
     return [[[pixel(c, i - down, j - right) for j in range(width)] for i in range(height)] for c in range(channels)]
 

@@ -278,10 +278,8 @@ def test_invariances() -> None:
     found = estimate_noise(points, labels)
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     for other in (
-        estimate_noise(points @ rotation, labels),
-        estimate_noise(points * 100, labels),
-        estimate_noise(torch.from_numpy(points), torch.from_numpy(labels)),
-        estimate_noise(points, (labels * 10 - 20).astype(np.int16)),
+        estimate_noise(100 * points @ rotation, labels),
+        estimate_noise(torch.from_numpy(points), torch.from_numpy((labels * 10 - 20).astype(np.int16))),
     ):
         assert other.rate == pytest.approx(found.rate, rel=1e-6)
         assert other.transition == pytest.approx(found.transition, abs=1e-6)

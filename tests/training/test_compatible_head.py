@@ -59,6 +59,7 @@ def test_it_finds_more_in_the_old_vectors_than_a_map(
     spaces: tuple[Tensor, Tensor, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, old, label = spaces
+    monkeypatch.setattr(module, "STEPS", 75)  # of 200
     start, trained, others = head(spaces, label)
 
     def recall(rows: Tensor) -> float:
@@ -66,9 +67,9 @@ def test_it_finds_more_in_the_old_vectors_than_a_map(
         return retrieve(rows[others], label[others], gallery=old[others], distance="cosine", **of).mean()["recall@1"]
 
     assert recall(trained(new)) > recall(start(new)) + 0.05
-    monkeypatch.setattr(module, "STEPS", 50)
+    monkeypatch.setattr(module, "STEPS", 25)
     trained = head(spaces, label)[1]
-    assert trained.name in ("head of 25 steps", "head of 50 steps")
+    assert trained.name == "head of 25 steps"
     assert torch.equal(trained.matrix, head(spaces, label)[1].matrix)
     tags = Tags([[str(number)] for number in label.tolist()])
     torch.testing.assert_close(head(spaces, tags)[1].matrix, trained.matrix, rtol=1e-3, atol=1e-4)

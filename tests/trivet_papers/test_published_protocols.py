@@ -34,8 +34,8 @@ CHANGES = {  # of a paper, or of an experiment where it needs others
         *("model.name=timm:resnet10t", "data.image_size=32"),
     ),
     "le2018": (*TINY, *BATCH, *SMALL, *FALLING, "data.resize=12", "data.augment=none"),
-    "xu2024": (TINY[0], "training.steps=2", "data.image_size=[24, 12]"),
-    "xu2024-E": (TINY[0], "training.steps=2", "data.image_size=[48, 32]"),
+    "xu2024": (*TINY, "model.name=timm:resnet10t", "training.steps=2", "data.image_size=[32, 16]"),
+    "xu2024-E": (*TINY, "model.name=timm:resnet10t", "training.steps=2", "data.image_size=[48, 32]"),
     "xu2024-D": (TINY[0], *SMALL, "training.steps=2", "data.resize=12", "batch.size=6"),
 }
 

@@ -216,8 +216,9 @@ def test_data_are_read_once_whatever_their_noise(tmp_path: Path, monkeypatch: py
 
 def test_runs_of_the_same_data_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: dict[str, dict[str, Any]] = {"whole": {}, "part": {"data": {"folds": 3}}}
-    made = arms(BASE, positives={"usual": {}, "easy": {"loss": {"positives": "easy"}}}, data=sizes)
-    one, read, honest = experiment(*made, seeds=2), list[int](), load_splits
+    factors: dict[str, Any] = {"positives": {"usual": {}, "easy": {"loss": {"positives": "easy"}}}, "data": sizes}
+    one, untrained = (experiment(*arms(BASE, at=at, **factors), seeds=2) for at in ((), (0,)))
+    read, honest = list[int](), load_splits
 
     def counted(config: Any, *rest: Any) -> Any:
         read.append(config.data.folds)
@@ -227,9 +228,9 @@ def test_runs_of_the_same_data_follow_each_other(tmp_path: Path, monkeypatch: py
     told = runner(tmp_path)
     assert told.seconds(planned(one, "here", None)) > 0
     assert len(read) == 2
-    told.run_all([one], "here", None, ())
+    told.run_all([untrained], "here", None, ())
     assert len(read) == 2 + 4
-    assert [row.seed for row in store_of(tmp_path, one, "here").rows().values()] == [0] * 4 + [1] * 4
+    assert [row.seed for row in store_of(tmp_path, untrained, "here").rows().values()] == [0] * 4 + [1] * 4
 
 
 def test_a_run_whose_weights_cannot_be_measured_is_kept_as_that(
