@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FEW = 500
 PROGRAMS, SMALL_PROGRAMS = pytest.StashKey[Programs](), pytest.StashKey[Programs]()
-# Programs: one finds its imports beside it, one makes a system of the process that imports it.
-collect_ignore = ["pretended_device_worker.py", "pretended_windows"]
+# It makes a system of the process that imports it.
+collect_ignore = ["pretended_windows"]
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 settings.register_profile("nightly", max_examples=1000)  # of 100
