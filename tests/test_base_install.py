@@ -120,30 +120,35 @@ def test_the_library_does_with_torch_numpy_and_scipy(python: Path) -> None:
 
 
 EMBED = """
-import sys
+import json, sys
 import numpy as np
 from trivet.models import load_model
 print(load_model(sys.argv[1]).embed([np.zeros((9, 9, 3), np.uint8), sys.argv[2]]).tolist())
-print(load_model(sys.argv[3]).embed(np.ones((1, 6))).tolist())
+for folder in sys.argv[3:]:
+    print(load_model(folder).embed(np.ones((1, 6))).tolist())
+print(json.dumps("torch._dynamo" in sys.modules))  # which takes two seconds
 """
 
 
 def test_a_model_embeds_with_the_extra_use(tmp_path: Path) -> None:
     extras = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     python = environment(tmp_path / "use", *(Requirement(one).name for one in extras["use"]))
-    for name, shape in (("conv3", (3, 8, 8)), ("residual", (6,))):
+    for name, shape in (("conv3", (3, 8, 8)), ("residual", (6,)), ("whitening", (6,))):
         config = ModelConfig(name=name, embedding_dim=4)
         save(build(config, shape, seed=0), config, shape, tmp_path / name / "model")
     photo = tmp_path / "photo.png"
     Image.new("RGB", (12, 9), "red").save(photo)
-    done = run(python, "-c", EMBED, *map(str, (tmp_path / "conv3", photo, tmp_path / "residual")))
+    models = [tmp_path / name for name in ("conv3", "residual", "whitening")]
+    done = run(python, "-c", EMBED, *map(str, (models[0], photo, *models[1:])))
     assert done.stderr == ""
     expected = [
-        load_model(tmp_path / "conv3").embed([np.zeros((9, 9, 3), np.uint8), photo]),
-        load_model(tmp_path / "residual").embed(np.ones((1, 6))),
+        load_model(models[0]).embed([np.zeros((9, 9, 3), np.uint8), photo]),
+        *(load_model(model).embed(np.ones((1, 6))) for model in models[1:]),
     ]
-    for line, rows in zip(done.stdout.splitlines(), expected, strict=True):
-        assert np.array(json.loads(line)) == pytest.approx(rows, abs=1e-6)
+    *found, compiler = map(json.loads, done.stdout.splitlines())
+    for line, rows in zip(found, expected, strict=True):
+        assert np.array(line) == pytest.approx(rows, abs=1e-6)
+    assert not compiler
 
 
 @pytest.mark.parametrize("program", [["-m", "trivet"], ["-c", "from trivet.commands.main import main; main()"]])

@@ -14,6 +14,11 @@ AS_WIDE = ("none", "whitening")  # heads that give embeddings as long as feature
 RIDGE = 10.0  # times the mean variance of a direction within classes
 
 
+def _identity(rows: int, columns: int) -> Tensor:
+    """`(rows, columns)`, 1 on the diagonal; on the device "meta" `torch.eye` loads the compiler, for two seconds."""
+    return torch.zeros(rows, columns).fill_diagonal_(1)
+
+
 class Residual(nn.Module):
     """Features `(B, d_in)` and a learned linear change of them, which is 0 before the first step: `(B, d_out)`.
 
@@ -36,7 +41,7 @@ class Residual(nn.Module):
         super().__init__()
         self.change = nn.Linear(d_in, d_out, bias=False)
         nn.init.zeros_(self.change.weight)
-        self.register_buffer("base", None if d_in == d_out else torch.eye(d_out, d_in))
+        self.register_buffer("base", None if d_in == d_out else _identity(d_out, d_in))
 
     def forward(self, features: Tensor) -> Tensor:
         base = features if self.base is None else features @ self.base.T
@@ -62,7 +67,7 @@ class Projection(nn.Linear):
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__(d_in, d_out)
-        nn.init.eye_(self.weight)
+        self.weight.data = _identity(d_out, d_in)
         nn.init.zeros_(self.bias)
 
     @property
@@ -111,7 +116,7 @@ class Whitening(nn.Module):
         super().__init__()
         self.unit = unit
         self.register_buffer("mean", torch.zeros(d_in))
-        self.register_buffer("weight", torch.eye(d_out, d_in))
+        self.register_buffer("weight", _identity(d_out, d_in))
 
     def forward(self, features: Tensor) -> Tensor:
         rows = unit_rows(features) if self.unit else features
