@@ -108,11 +108,12 @@ def short_maps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_pairs() -> Iterator[None]:
-    """Intervals rest on the pairs of 100 items, not of 600: for tests of what is beyond doubt either way."""
+    """Intervals rest on the pairs of 100 items, drawn once, not of 600: for tests of what is beyond doubt either way."""
     from trivet.metrics import sampling_variance  # loads torch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling_variance, "LIMIT", 100)
+        patch.setattr(sampling_variance, "DRAWS", 1)
         yield
 
 

@@ -19,7 +19,7 @@ from tests.nightly import sampled
 
 from trivet.commands.train.record import CrossValidation
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 SETTINGS = """
 [data]

@@ -12,7 +12,7 @@ import pytest
 from tests import miniatures
 from tests.commands.conftest import Call
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 CLASSES = [f"k{i}" for i in range(10)]
 EACH = {"train": 4, "test": 2}

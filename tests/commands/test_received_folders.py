@@ -22,7 +22,7 @@ from trivet.io.overwrite_guard import RUN_NAMES
 from trivet.training import RunConfig
 from trivet.training.run_folder import NAMES
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 ASIDE = (".trivet-replaced", ".trivet-moving", ".trivet-earlier")
 LINKED = (*ASIDE, "checkpoints", "model", "embeddings", "record.json", "report.html", "metrics.csv", "config.toml")

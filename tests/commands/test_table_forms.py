@@ -23,7 +23,7 @@ from tests.nightly import sampled
 from trivet.commands.train import candidates
 from trivet.io.image_file import SUFFIXES, UNREAD
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen")
 ROWS = [{"id": i, "text": f"where is the {WORDS[i % 8]} number {i}?", "label": WORDS[i % 8]} for i in range(48)]

@@ -17,7 +17,7 @@ from tests.nightly import sampled
 from trivet.commands.group import Commands
 from trivet.config import plugins
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 CODE = """
 from pathlib import Path

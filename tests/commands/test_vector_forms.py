@@ -28,7 +28,7 @@ from trivet.io.formats import FORMATS, holds_vectors
 from trivet.io.read_embeddings import read_texts, read_vectors
 from trivet.io.vector_choice import VectorChoice
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 ROWS, DIMENSION, CLASSES = 24, 8, 6
 VALUES = np.random.default_rng(3).normal(size=(ROWS, DIMENSION)).astype(np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from trivet.models.graphs import Graph, make_feed, make_graph, write_onnx, write
 from trivet.models.sentence_folder import write_sentence_folder
 from trivet.training.config import RunConfig
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 GRAPHS = ("onnx", "torch-export")
 ONNX = ("onnx", "onnxscript", "onnxruntime")

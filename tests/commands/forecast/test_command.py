@@ -14,7 +14,7 @@ from trivet.commands.train.run import resume, train
 from trivet.reports.forecast_record import ForecastRecord
 from trivet.training import RunConfig
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 SETTINGS = """
 [data]

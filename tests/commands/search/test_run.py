@@ -32,7 +32,7 @@ from trivet.io.parquet_files import write_embeddings
 from trivet.knn.index import Index
 from trivet.training import RunConfig
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 SETTINGS = {
     "data": {"name": "digits"},

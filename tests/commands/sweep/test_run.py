@@ -33,7 +33,7 @@ from trivet.runtime.safe_read import parse_toml
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 
 def small(folder: Path, **sweep: Any) -> Sweep:

@@ -22,7 +22,7 @@ from trivet.models import Towers, load_model
 from trivet.training.config import RunConfig
 from trivet.training.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 NETWORK = "timm:test_resnet"
 
 

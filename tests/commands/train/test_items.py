@@ -21,7 +21,7 @@ from trivet.io.pair_table import PairSides
 from trivet.io.read_embeddings import read_vectors
 from trivet.runtime.caller import in_python
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 ROUGH = {"evaluation.map_points": 20, "evaluation.nmi_plus": 1, "evaluation.k": [1], "ladder.rungs": ["encoder"]}
 KINDS = np.repeat([f"k{i:02d}" for i in range(16)], 4)

@@ -33,7 +33,7 @@ from trivet.training.components import load_splits
 from trivet.training.config import RunConfig
 from trivet.training.ladder_config import RUNGS, LadderSettings
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 T90 = {2: 6.3138, 3: 2.9200, 4: 2.3534, 5: 2.1318, 6: 2.0150, 7: 1.9432, 8: 1.8946}  # of Student's t, 95 % of one side
 SMALL = ("--set=evaluation.map_points=20", "--set=evaluation.nmi_plus=1", "--set=evaluation.k=[1]")

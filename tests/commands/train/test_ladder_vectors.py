@@ -15,7 +15,7 @@ from trivet.commands.train.ladder import validation_folds
 from trivet.datasets import DataConfig, load
 from trivet.reports.ladder_record import LadderRecord
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 ROUGH = ("--set=evaluation.map_points=20", "--set=evaluation.nmi_plus=1", "--set=evaluation.k=[1]")
 ENCODER = '--set=ladder.rungs=["encoder"]'

@@ -17,7 +17,7 @@ from trivet.models import load_model
 from trivet.training import RunConfig
 from trivet.training.components import Components
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 SETTINGS: dict[str, Any] = {
     "seed": 1,

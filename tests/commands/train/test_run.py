@@ -25,7 +25,7 @@ from trivet.metrics.intervals import across_folds
 from trivet.training import RunConfig
 from trivet.training.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "undiagnosed")
 
 SETTINGS = {
     "seed": 3,
