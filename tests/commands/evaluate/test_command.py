@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,30 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.commands.conftest import Call
+from tests.forked import forked
 
 from trivet.commands.evaluate.record import FoldsRecord
-from trivet.metrics import recall_at_k
-
-# The command in two processes, which share what is loaded, and write to `out-0` and `out-1`.
-TWO = """
-import multiprocessing, os, sys
-import torch.distributed, sklearn.metrics, trivet.commands.evaluate.run
 from trivet.commands.main import main
-
-def ranked(rank):
-    os.environ["RANK"] = str(rank)
-    os.dup2(os.open(f"out-{rank}", os.O_WRONLY | os.O_CREAT), 1)
-    main()
-
-fork = multiprocessing.get_context("fork")
-processes = [fork.Process(target=ranked, args=(rank,)) for rank in range(2)]
-for process in processes:
-    process.start()
-for process in processes:
-    process.join()
-sys.exit(any(process.exitcode for process in processes))
-"""
-
+from trivet.metrics import recall_at_k
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
@@ -142,19 +122,28 @@ def test_outputs_are_written_and_named(files: tuple[Path, Path], tmp_path: Path,
     assert len(table.read_text().splitlines()) == 6
 
 
-def test_processes_of_torchrun_share_the_queries(files: tuple[Path, Path], tmp_path: Path, run: Call) -> None:
+def test_processes_of_torchrun_share_the_queries(
+    files: tuple[Path, Path], tmp_path: Path, run: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far"]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", TWO, *command], env=os.environ | shared, cwd=tmp_path, check=True)
-    outputs = [(tmp_path / f"out-{rank}").read_text() for rank in range(2)]
-    assert outputs[1] == ""
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["trivet", *command])
+
+    def ranked(rank: int) -> None:
+        os.environ["RANK"] = str(rank)
+        main()
+
+    (code, out, err), other = forked([partial(ranked, rank) for rank in range(2)], tmp_path)
+    assert (code, other[:2]) == (0, (0, "")), err + other[2]
+    monkeypatch.undo()
     code, alone, _ = run(*command[1:])
     assert code == 0
     for text in ("evaluation", "intervals", "macro"):
-        assert json.loads(outputs[0])[text] == json.loads(alone)[text]
+        assert json.loads(out)[text] == json.loads(alone)[text]
 
 
 def test_what_says_nothing_is_told_first(tmp_path: Path, run: Call) -> None:

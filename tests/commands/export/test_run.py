@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.commands.conftest import Call
+from tests.forked import forget, forked
 from tests.nightly import sampled
 from torch import Tensor, nn
 
@@ -73,12 +72,24 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(folder / "run", data, model | {"embedding_dim": 5})
 
 
-def run_code(code: str, folder: Path, end: str) -> np.ndarray:
+class NoTrivet:
+    """An importer beside which there is no Trivet."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        assert name.partition(".")[0] != "trivet"
+
+
+def run_code(code: str, folder: Path) -> np.ndarray:
     """The embeddings that a program makes in a process that knows no Trivet."""
-    program = f"{code}\nimport sys\nassert not any(name.startswith('trivet') for name in sys.modules)\n{end}"
-    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return np.array(json.loads(done.stdout))
+
+    def program() -> None:
+        forget("trivet")
+        sys.meta_path.insert(0, NoTrivet())  # type: ignore[arg-type]
+        exec(f"{code}\n{PRINT}", {})
+
+    ((ended, out, err),) = forked([program], folder)
+    assert ended == 0, err
+    return np.array(json.loads(out))
 
 
 PRINT = "import json; print(json.dumps(np.asarray(embeddings).tolist()))"
@@ -101,7 +112,7 @@ def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, i
         exec(code.replace("FOLDER", str(tmp_path / "out")).replace("photo.jpg", str(photo)), names)
         found = names["embeddings"]
     else:
-        found = run_code(code, tmp_path / "out", PRINT)
+        found = run_code(code, tmp_path / "out")
     assert found == pytest.approx(load_model(images).embed([photo]), abs=1e-5)
 
 
@@ -109,11 +120,9 @@ def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, i
 def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, texts: Path, tmp_path: Path) -> None:
     needs(to)
     assert export.export_run(texts, to, tmp_path / "out").largest_difference < 1e-5
-    if to == "torch-export":
-        return  # a process that loads torch takes seconds, and one test does so
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     some = ["card lost", "top up failed again where is my rent due again and again"]
-    found = run_code(code.replace('["a text", "another one"]', repr(some)), tmp_path / "out", PRINT)
+    found = run_code(code.replace('["a text", "another one"]', repr(some)), tmp_path / "out")
     assert found == pytest.approx(load_model(texts).embed(some), abs=1e-5)
 
 
@@ -225,35 +234,25 @@ def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("room", sampled([4000, 100], 2))
 @pytest.mark.parametrize("to", [*GRAPHS, "safetensors", "sentence-transformers"])
 def test_a_full_disk_ends_in_a_sentence(to: Any, room: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Files of that many bytes and no more can be written; the process ends by itself."""
     needs(to)
     run = request.getfixturevalue("texts" if to == "sentence-transformers" else "images")
-    readable, writable = os.pipe()
-    child = os.fork()
-    if not child:
-        os.dup2(writable, 2)
-        sys.stderr = os.fdopen(writable, "w", buffering=1)
-        torch.set_num_threads(1)
-        sys.argv = ["trivet", "export", str(run), "--to", to, "-o", str(tmp_path / "out")]
+    (tmp_path / "disk").mkdir()
+
+    def program() -> None:
+        sys.argv = ["trivet", "export", str(run), "--to", to, "-o", str(tmp_path / "disk" / "out")]
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-        try:
-            main()
-        except SystemExit as end:
-            os._exit(int(end.code or 0))
-        os._exit(99)
-    os.close(writable)
-    with os.fdopen(readable) as errors:
-        said = errors.read().splitlines()[-1]
-    _, status = os.waitpid(child, 0)
-    assert os.WIFEXITED(status)
-    assert os.WEXITSTATUS(status) == 2
+        main()
+
+    ((code, _, err),) = forked([program], tmp_path)
+    said = err.splitlines()[-1]
+    assert code == 2
     assert re.fullmatch(r"trivet: .*out.* must be readable and writable: File too large.*; free disk space.*", said)
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_a_form_that_the_model_has_not_is_refused(images: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from huggingface_hub import constants
 from tests.commands.conftest import Call
 from tests.commands.push.hub_server import READ, WRITE, WRONG, Hub, Repository, running
+from tests.forked import forget, forked
 from tests.made_runs import make_run
 from tests.small_texts import text_network
 
@@ -91,15 +91,22 @@ def test_a_folder_by_the_environment_alone(hub: Hub, tmp_path: Path) -> None:
     Path("home").mkdir()
     Path("home/token").write_text(WRITE)
     names = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")} | names
-    program = "import sys\nfrom trivet.commands.main import main\n"
-    program += f"for line in ('push model {NAME}', 'pull {NAME} -o back'):\n"
-    program += (
-        "    sys.argv = ['trivet', *line.split()]\n    try: main()\n    except SystemExit as stop: print(stop.code)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
-    assert re.findall("^[0-9]+$", run.stdout, re.MULTILINE) == ["0", "0"], run.stderr
-    assert WRITE not in run.stdout + run.stderr
+
+    def program() -> None:
+        for name in [name for name in os.environ if name.startswith("HF_")]:
+            del os.environ[name]
+        os.environ.update(names)
+        forget("trivet", "huggingface_hub")  # which reads its environment once
+        from trivet.commands.main import main
+
+        for line in (f"push model {NAME}", f"pull {NAME} -o back"):
+            sys.argv = ["trivet", *line.split()]
+            with pytest.raises(SystemExit, match="^0$"):
+                main()
+
+    ((code, out, err),) = forked([program], tmp_path)
+    assert code == 0, err
+    assert WRITE not in out + err
     assert same(Path("model"), Path("back"))
 
 
