@@ -18,6 +18,7 @@ from trivet.commands.evaluate.record import FoldsRecord
 from trivet.commands.main import main
 from trivet.metrics import recall_at_k
 
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     generator = np.random.default_rng(0)
