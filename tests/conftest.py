@@ -108,7 +108,7 @@ def short_maps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_pairs() -> Iterator[None]:
-    """Intervals rest on the pairs of 100 items, drawn once, not of 600: for tests of what is beyond doubt either way."""
+    """Intervals rest on the pairs of 100 items, drawn once, not of 600: for tests of what is beyond doubt."""
     from trivet.metrics import sampling_variance  # loads torch
 
     with pytest.MonkeyPatch.context() as patch:

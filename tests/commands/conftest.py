@@ -40,7 +40,7 @@ def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def undiagnosed(rough_evaluation: None) -> Iterator[None]:
-    """Runs are measured, and not diagnosed, which takes half of the time of an evaluation: for tests of other things."""
+    """Runs are measured and not diagnosed, which takes half of the time of an evaluation: for tests of other things."""
     from trivet.commands.evaluate import trained_model  # loads torch
     from trivet.reports.diagnosis_record import DiagnosisSection
 

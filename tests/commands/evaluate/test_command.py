@@ -16,7 +16,7 @@ from tests.forked import forked
 
 from trivet.commands.evaluate.record import FoldsRecord
 from trivet.commands.main import main
-from trivet.metrics import recall_at_k
+from trivet.metrics import positive_ranks, recall_at_k
 
 
 @pytest.fixture
@@ -133,6 +133,7 @@ def test_processes_of_torchrun_share_the_queries(
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["trivet", *command])
+    monkeypatch.setattr(positive_ranks, "TILE", (16, 64))  # a share for each
 
     def ranked(rank: int) -> None:
         os.environ["RANK"] = str(rank)

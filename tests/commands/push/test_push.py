@@ -101,7 +101,7 @@ def test_a_folder_by_the_environment_alone(hub: Hub, tmp_path: Path) -> None:
 
         for line in (f"push model {NAME}", f"pull {NAME} -o back"):
             sys.argv = ["trivet", *line.split()]
-            with pytest.raises(SystemExit, match="^0$"):
+            with pytest.raises(SystemExit, match=r"^0$"):
                 main()
 
     ((code, out, err),) = forked([program], tmp_path)
