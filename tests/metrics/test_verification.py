@@ -543,6 +543,24 @@ def test_half_of_what_pairs_do_alone_is_taken_off_but_for_the_accuracy(name: str
         assert found.values.item() == pytest.approx(variance - off, rel=1e-9)
 
 
+def test_degrees_over_classes_are_of_those_that_count_large_ones_more() -> None:
+    labels = np.repeat(np.arange(6), [3, 9, 4, 6, 2, 12])
+    found = verify(np.random.default_rng(0).normal(size=(36, 2)) + labels[:, None] / 3, labels, fars=(0.3,))
+    assert found.pairs is not None
+    half = {int(labels[i]) for i, judged in zip(found.pairs.order, found.pairs.judging, strict=True) if judged}
+    assert 1 < len(half) < 6
+    averages: tuple[Average, ...] = ("micro", "macro")
+    for average in averages:
+        variances = found.pairs.variances("classes", average)
+        for name, classes in (
+            ("roc-auc", set(range(6))),
+            ("tar@far=0.3", set(range(6))),
+            ("verification-accuracy", half),
+        ):
+            sizes = [(labels == c).sum() if average == "micro" else 1 for c in classes]
+            assert variances[name].degrees == pytest.approx(sum(sizes) ** 2 / sum(n * n for n in sizes) - 1)
+
+
 def test_no_more_than_half_of_a_variance_is_taken_off() -> None:
     """Each item of a class has a partner accepted more and another less: items change nothing, pairs do."""
     labels = np.array([0] * 4 + [1] * 4 + [2, 3, 4, 5, 6, 7])
