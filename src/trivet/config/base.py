@@ -286,11 +286,13 @@ def _sentence(model: type[BaseModel], error: ValidationError, values: Mapping[st
     if kind == "union_tag_invalid":
         tag = first["ctx"]["tag"]
         return f"{key} = {tag!r} is not known; {nearest(tag, _quoted(first['ctx']['expected_tags']))}"
-    if kind == "union_tag_not_found":
-        return f"the setting {key!r} is missing; add it."
     if kind in ("model_type", "model_attributes_type"):
         return f"{path} must be a section, [{path}] in a file: got {first['input']!r}."
-    if kind == "missing":
+    if kind in ("missing", "union_tag_not_found"):
+        last = path.rpartition(".")[2]
+        if holder is not None and issubclass(holder, NamedConfig) and last not in {*holder.model_fields} - {"name"}:
+            key = path if last == "name" else key
+            return f"the setting {key!r} is missing; add it, one of {', '.join(holder.names())}."
         return f"the setting {path!r} is missing; add it."
     if kind == "value_error":
         return f"{path}: {message}" if path else message
