@@ -272,7 +272,10 @@ LOOP = "must lead to a file or a folder, not to itself" if sys.version_info < (3
         (["evaluate", "loop.npz"], LOOP),
         (["evaluate", "e\udcff.npz"], r"names must be in UTF-8: got 'e\udcff.npz'; rename it."),
         (["train", "s.toml", "-o", "new", "--set", 'loss.positives={name={name="all"}}'], "loss.positives"),
-        (["train", "s.toml", "-o", "new", "--set", "data={}"], "the setting 'data.name' is missing; add it, one of digits, mnist"),
+        (
+            ["train", "s.toml", "-o", "new", "--set", "data={}"],
+            "the setting 'data.name' is missing; add it, one of digits, mnist",
+        ),
     ],
 )
 def test_what_was_unexpected_is_a_sentence(

@@ -440,6 +440,19 @@ def test_what_a_column_holds_that_is_no_vector(tmp_path: Path) -> None:
         read_vectors(file, choice=VectorChoice(embedding="year"))
 
 
+def test_columns_of_single_numbers_are_a_vector_when_they_are_numbered(run_command: Call, tmp_path: Path) -> None:
+    file, rows = tmp_path / "file.csv", [f"{row},{row % 4},{row % 7}.5,{row % 5}.25" for row in range(40)]
+    file.write_text("\n".join(["id,kind,length,width", *rows]))
+    remedy = r"write (the )?vectors as lists of numbers, such as a column 'embedding', or numbered columns e0, e1 and"
+    for options in ([], ["--embedding", "width"]):
+        code, _, err = run_command("init", file, *options, "-o", tmp_path / "s.toml")
+        assert code == 2
+        assert re.search(remedy, err), err
+    file.write_text("\n".join(["id,kind,e0,e1", *rows]))
+    code, out, err = run_command("init", file, "-o", tmp_path / "s.toml", "--json")
+    assert (code, json.loads(out)["kind"]) == (0, "vectors"), err
+
+
 @pytest.mark.parametrize("ending", ["json", "jsonl"])
 def test_vectors_within_objects(ending: str, run_command: Call, tmp_path: Path) -> None:
     file = tmp_path / f"file.{ending}"

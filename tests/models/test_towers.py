@@ -93,7 +93,7 @@ def test_settings_of_sides_say_what_is_wrong() -> None:
         settings(middle={"name": "linear"})
     with pytest.raises(ValueError, match="the network of the left side must be a single one: got towers"):
         settings(left=VALUES)
-    with pytest.raises(ValueError, match="x: the setting 'right.name' is missing; add it, one of .*mlp"):
+    with pytest.raises(ValueError, match=r"x: the setting 'right\.name' is missing; add it, one of .*mlp"):
         ModelConfig.parse({"name": "towers", "left": {"name": "linear"}}, source="x")
     with pytest.raises(ValueError, match="must have embeddings of one length: got 4 on the left and 6 on the right"):
         settings().with_networks(settings().left, settings(embedding_dim=6).right)

@@ -59,6 +59,7 @@ _UNREADABLE = {
 }
 BASE64 = "numbers in base64; decode them with numpy.frombuffer(base64.b64decode(text), numpy.float32)"
 _AROUND = r"^(?:tensor|array)\(|,\s*d(?:type|evice)=.*\)$|\)$"
+LISTED_NUMBERS = "lists of numbers, such as a column 'embedding', or numbered columns e0, e1 and so on"
 _SETTING = "(in a settings file data.{})"
 
 Rows = npt.NDArray[Any]
@@ -164,7 +165,8 @@ def choose(
             return only
         if named not in integers:
             what = f"holds {names[named]} there" if named in names else f"has no {named!r}"
-            raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {nearest(named, integers)}")
+            allowed = nearest(named, integers) if integers else f"write the vectors as {LISTED_NUMBERS}."
+            raise ValueError(f"--embedding must name a column of vectors: {path} {what}; {allowed}")
         return named
     usual = [name for name in integers if is_usual(name)]
     floats = [name for name in integers if not integers[name]]
@@ -172,8 +174,7 @@ def choose(
     if not meant:
         odd = [f"{name!r} ({names[name]})" for name in names if is_usual(name)]
         raise ValueError(
-            f"{path} must hold the embeddings as lists of numbers, such as a column 'embedding', or as numbered "
-            f"columns e0, e1, ...: it has {listed(odd or list(names))}; "
+            f"{path} must hold the embeddings as {LISTED_NUMBERS}: it has {listed(odd or list(names))}; "
             + (
                 f"write those in {nested[0]} in a column of their own."
                 if nested

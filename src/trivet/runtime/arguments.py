@@ -45,6 +45,10 @@ def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str]
 
     Args:
         synonyms: other name -> what is meant by it.
+
+    Example:
+        >>> nearest("esy", ["easy", "hard"]), nearest("easy", [])
+        ("did you mean 'easy'? Allowed: easy, hard.", 'there is none.')
     """
     names = sorted(allowed)
     text = name if isinstance(name, str) else class_name(name)
@@ -55,7 +59,7 @@ def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str]
         and (close := difflib.get_close_matches(text, {*names, *synonyms}, n=1, cutoff=0.5))
     ):
         guess = f"did you mean {close[0] if close[0] in names else synonyms[close[0]]!r}?"
-    return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
+    return f"{guess and f'{guess} '}Allowed: {', '.join(names)}." if names else f"{guess or 'there is none.'}"
 
 
 def requirement(message: str) -> str | None:

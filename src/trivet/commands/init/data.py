@@ -41,7 +41,14 @@ from trivet.io.pair_table import PairSides, likely_sides
 from trivet.io.table import ColumnValues, DataTable, is_text, listed
 from trivet.io.tag_cells import JOINED, TagCells, with_tags
 from trivet.io.vector_choice import NO_CHOICE, VectorChoice
-from trivet.io.vector_columns import VectorColumns, check_no_vectors, is_usual, nested_vectors, vector_columns
+from trivet.io.vector_columns import (
+    LISTED_NUMBERS,
+    VectorColumns,
+    check_no_vectors,
+    is_usual,
+    nested_vectors,
+    vector_columns,
+)
 from trivet.models.towers import SIDES
 from trivet.runtime.arguments import check_name
 from trivet.runtime.arrays import Integers
@@ -341,9 +348,10 @@ def _texts(
                 f"vectors must be in a column: {rows.path} holds them in {listed(nested)}; write them in a column "
                 "'embedding' of their own."
             )
+        of_vectors = "name that of vectors with --embedding" if vectors else f"write vectors as {LISTED_NUMBERS}"
         raise ValueError(
             f"a table must have a column of image paths or of texts beside its labels: {rows.path} has "
-            f"{listed(rows.names)}; name the column of texts with --text, or that of vectors with --embedding."
+            f"{listed(rows.names)}; name the column of texts with --text, or {of_vectors}."
         )
     check_name(column, rows.names, name="--text")
     check_no_vectors(rows, column)
