@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.commands.conftest import Call
 
+from trivet.commands.evaluate import reranking_gains
 from trivet.commands.evaluate.postprocessing import postprocessing_line
 from trivet.commands.evaluate.record import DifferenceRecord, EvaluationRecord
 from trivet.commands.evaluate.reranking_gains import gain_variances, left_out
@@ -28,6 +29,13 @@ LABELS = np.repeat(np.arange(8), 15)
 NUMBERS = np.random.default_rng(0)
 POINTS = (NUMBERS.normal(size=(8, 12))[LABELS] + 1.1 * NUMBERS.normal(size=(120, 12))).astype(np.float32)
 MEASURES = ("recall@1", "map@r")
+DRAWS = 5
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rankings are made anew a few times for each variance."""
+    monkeypatch.setattr(reranking_gains, "DRAWS", DRAWS)
 
 
 @pytest.fixture
@@ -91,15 +99,15 @@ def test_whitening_is_learned_from_the_training_items_of_a_run(tmp_path: Path, r
 
 
 def thinned_variance(way: Reranking) -> np.ndarray:
-    """The jackknife by its definition: both rankings without a third of the items, 20 times."""
+    """The jackknife by its definition: both rankings without a third of the items, some times."""
     generator, gains = np.random.default_rng(0), []
-    for _ in range(20):
+    for _ in range(DRAWS):
         without = left_out(LABELS, generator)
         assert np.bincount(LABELS[without]).tolist() == [5] * 8
         new, plain = (ranked(each, POINTS[~without], LABELS[~without]).mean() for each in (way, None))
         gains.append([new[measure] - plain[measure] for measure in MEASURES])
     each = np.array(gains)
-    return 2 * ((each - each.mean(axis=0)) ** 2).sum(axis=0) / 19
+    return 2 * ((each - each.mean(axis=0)) ** 2).sum(axis=0) / (DRAWS - 1)
 
 
 @pytest.mark.parametrize("way", ["expansion", "reciprocal"])
@@ -122,7 +130,7 @@ def test_the_variance_of_a_gain_is_that_of_the_jackknife_or_of_independent_queri
     )
     expected = thinned_variance(way)
     np.testing.assert_allclose(variance.values, np.maximum(expected, alone), rtol=1e-6)
-    assert variance.degrees == 19
+    assert variance.degrees == DRAWS - 1
 
 
 def test_the_variance_is_at_least_that_of_independent_queries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +170,7 @@ def test_queries_that_are_gallery_items_are_left_out_with_them(monkeypatch: pyte
         queries, {"label": LABELS[:80]}, {"label": found}, {"label": plain}, rerank="reciprocal", options=options
     )["label"]
     generator, gains = np.random.default_rng(0), []
-    for _ in range(20):
+    for _ in range(DRAWS):
         # The units are the gallery items, then the queries that are none of them; no query is of class 6 or 7.
         without = left_out(np.concatenate([np.minimum(LABELS[40:], 6), LABELS[:40]]), generator)
         gone = np.concatenate([without[80:], without[:40]])
