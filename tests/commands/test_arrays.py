@@ -160,10 +160,10 @@ def test_a_function_gives_what_its_command_gives(
     assert err == ""
     record = json.loads(json.dumps(result.record.as_json(unset=False)))
     assert without_times(record) == without_times(json.loads(plain(out)))
-    _, out, _ = run_command(*named)
-    assert words(str(result)) == words(plain(out))
     report, page = tmp_path / "report.html", tmp_path / "page.html"
-    run_command(*named, "--report", report)
+    _, out, _ = run_command(*named, "--report", report)
+    assert f"Report: {report}\n" in out
+    assert words(str(result)) == words(plain(out.replace(f"Report: {report}\n", "")))
     result.save(page)
     assert len(page.read_text()) == pytest.approx(len(report.read_text()), rel=0.02)
     assert repr(result).splitlines()[0] == str(result).splitlines()[0]

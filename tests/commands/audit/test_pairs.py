@@ -16,6 +16,8 @@ import pytest
 from PIL import Image
 from tests.commands.conftest import Call
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 COLOURS = ("red", "blue", "green", "black", "white", "brown", "grey", "yellow", "pink", "golden")
 THINGS = ("horse", "tree", "house", "bird", "stone", "cloud", "river", "table", "candle", "wagon")
 SIZES = ("small", "large", "old")

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from tests.commands.conftest import Call
 
+from trivet.drift import changes
+from trivet.drift.changes import PERMUTATIONS
+
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
@@ -17,6 +20,12 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """199 of each test, not 999."""
+    monkeypatch.setattr(changes, "PERMUTATIONS", 10)
 
 
 def made(count: int = 900) -> Arrays:
@@ -67,7 +76,10 @@ def test_no_change(run_command: Call) -> None:
     assert "Classes that changed" not in page
 
 
-def test_a_change_with_what_is_new(new: np.ndarray[Any, Any], run_command: Call) -> None:
+def test_a_change_with_what_is_new(
+    new: np.ndarray[Any, Any], run_command: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "PERMUTATIONS", PERMUTATIONS)
     write("before.npz", ~new, "kind")
     write("now.npz", new, "kind")
     options = ("before.npz", "now.npz", "--report", "page.html")

@@ -18,7 +18,7 @@ from trivet.reports.run_record import RunRecord
 from trivet.training.components import Components, load_splits
 from trivet.training.config import RunConfig
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 
 def run(folder: Path, data: dict[str, Any]) -> RunRecord:

@@ -6,6 +6,7 @@ import io
 import json
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ from trivet.io.shards import Manifest, ShardMark, write_manifest, write_shard
 from trivet.reports.ladder_record import LadderRecord
 from trivet.training.ladder_config import RUNGS, LadderSettings
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+pytestmark = pytest.mark.usefixtures("undiagnosed")
 
 DRAWS = np.random.default_rng(0)
+
+
+@cache
+def schema() -> Draft7Validator:
+    """Of all settings, which takes a while to make."""
+    return Draft7Validator(settings_schema())
 
 
 @pytest.fixture(autouse=True)
@@ -241,7 +248,7 @@ def test_what_it_writes_suits_the_data(make: Callable[[], str], run_command: Cal
     assert said in out
     assert said in " ".join(line.strip("# ") for line in text.splitlines())
     assert out.endswith("Written to trivet.toml. Next:\n  trivet train trivet.toml\n")
-    Draft7Validator(settings_schema()).validate(values)
+    schema().validate(values)
     assert load(LadderSettings.read(Path("trivet.toml")).data, None).evaluation
     assert all(len(line) <= 120 for line in text.splitlines() if line.startswith("#"))
 
