@@ -22,7 +22,11 @@ from trivet.integrations.lightning import EmbeddingModule, MonitorCallback
 from trivet.integrations.sentence_transformers import SentenceLoss
 from trivet.integrations.transformers import MonitorTrainerCallback
 
-pytestmark = [*LIGHTNING_WARNINGS, pytest.mark.filterwarnings("ignore:harm detected at step")]
+pytestmark = [
+    *LIGHTNING_WARNINGS,
+    pytest.mark.filterwarnings("ignore:harm detected at step"),
+    pytest.mark.usefixtures("few_permutations"),
+]
 STEPS, CLASSES, WIDTH = 60, 12, 4
 
 

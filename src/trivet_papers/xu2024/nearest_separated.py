@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, permutations
+from itertools import chain, combinations, permutations
 from typing import Literal, get_args
 
 import numpy as np
@@ -97,7 +97,7 @@ def distance_on_a_line(
     """The exact distance of at most 6 points on a line to the nearest separated ones on that line.
 
     With the order of the images given, all distances are linear in them and the nearest is a linear program; the least
-    over all N! orders is returned.
+    over all N! orders is returned; those that cost more than one that is known are left out.
 
     Args:
         embeddings: `(N, 1)` floating point, 1 <= N <= 6.
@@ -128,10 +128,23 @@ def distance_on_a_line(
     unit = np.eye(n + 1)
     radius = unit[n]
     between = unit[:n, None] - unit[None, :n]  # (N, N, N + 1): z_i - z_j
+    apart = np.abs(points - points.T)
+
+    def least(order: tuple[int, ...]) -> float:
+        """What an order costs at least: two points change places, or the lengths of two parts are that of the sum."""
+        if measure == "hausdorff":
+            row = points[list(order), 0]
+            return float((np.maximum.accumulate(row) - row).max()) / 2
+        table = apart[np.ix_(order, order)]
+        sums = table[:, :, None] + table - table[:, None]
+        return max((float(sums[i, j, k]) for i, j, k in combinations(range(n), 3)), default=0.0) / 3
+
+    # A reflection changes no distance.
+    orders = [each for each in permutations(range(n)) if measure == "hausdorff" or each[0] <= each[-1]]
     best = math.inf
-    for order in permutations(range(n)):
-        if measure == "isometric" and order[0] > order[-1]:
-            continue  # a reflection changes no distance
+    for order in sorted(orders, key=least):
+        if least(order) >= best:
+            break
         positions = np.argsort(order)
         lengths = between * np.sign(positions[:, None] - positions)[:, :, None]
         rows = [-lengths[order[1:], order[:-1]], lengths[a, p] - lengths[a, negative]]

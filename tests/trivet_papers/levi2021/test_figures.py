@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from matplotlib.lines import Line2D
+from tests.nightly import sampled
 from tests.trivet_papers.drawn_figures import rows, sound
 
 from trivet.reports.figure import encode
@@ -36,7 +37,7 @@ def test_every_figure_says_what_it_is(drawn: Mapping[str, Figure]) -> None:
         sound(figure)
 
 
-@pytest.mark.parametrize("name", ["collapsed-or-split", "thresholds", "theorems", "push"])
+@pytest.mark.parametrize("name", sampled(["thresholds", "collapsed-or-split", "theorems", "push"], 2))
 def test_pictures_can_be_written(drawn: Mapping[str, Figure], name: str) -> None:
     assert len(encode(drawn[name].picture, "svg")) < 1e6
 
