@@ -128,14 +128,14 @@ def distance_on_a_line(
     unit = np.eye(n + 1)
     radius = unit[n]
     between = unit[:n, None] - unit[None, :n]  # (N, N, N + 1): z_i - z_j
-    apart = np.abs(points - points.T)
+    distances = np.abs(points - points.T)
 
     def least(order: tuple[int, ...]) -> float:
-        """What an order costs at least: two points change places, or the lengths of two parts are that of the sum."""
+        """Lower bound of an order: two points have to change places, or two distances to add up to a third."""
         if measure == "hausdorff":
             row = points[list(order), 0]
             return float((np.maximum.accumulate(row) - row).max()) / 2
-        table = apart[np.ix_(order, order)]
+        table = distances[np.ix_(order, order)]
         sums = table[:, :, None] + table - table[:, None]
         return max((float(sums[i, j, k]) for i, j, k in combinations(range(n), 3)), default=0.0) / 3
 
