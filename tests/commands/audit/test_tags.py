@@ -130,6 +130,7 @@ def test_tags_that_tell_nothing(given: np.ndarray, run_command: Call) -> None:
     assert "4 of 4 tags are not judged, such as 'big'" in " ".join(out.split())
 
 
+@pytest.mark.usefixtures("undiagnosed")
 def test_a_run_by_tags(given: np.ndarray, run_command: Call) -> None:
     """Each fold is judged by itself, and the run is trained again on what was decided."""
     settings = (

@@ -17,6 +17,7 @@ from torch import nn
 
 from trivet.collapse.significance import Comparison, compare, comparison_json
 from trivet.collapse.weight_motion import displacement
+from trivet.commands.diagnose import causes
 from trivet.commands.diagnose.causes import Trained, name_causes
 from trivet.commands.evaluate.trained_model import _steps
 from trivet.commands.train.run import train
@@ -51,6 +52,7 @@ def verdict_of(run: Trained, *rows: Comparison, kinds: tuple[str, ...] = ()) -> 
     return verdict
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_batch_norm_statistics_that_moved_are_named_and_those_that_stayed_are_not() -> None:
     splits = load(DigitsConfig(), None)
     seen = splits.evaluation["seen"]
@@ -110,6 +112,7 @@ def test_labels_that_are_wrong_in_training_alone_are_named() -> None:
     assert told(0.4, evaluated="train") == "unknown"  # wrong in both: what the training lost is not shown by them
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_a_network_that_lost_to_the_raw_inputs_alone_is_said_to_have_begun_below() -> None:
     splits = load(DigitsConfig(), None)
     config = RunConfig.model_validate({"data": {"name": "digits", "level": "digit"}, "loss": {"name": "triplet"}})
@@ -180,6 +183,12 @@ def test_displacement_over_the_steps_is_at_most_the_mean_step(kind: Any, decay: 
     assert 0 < bound <= mean * (1 + 1e-6)
 
 
+@pytest.fixture
+def few_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are judged by few items: for tests of other causes."""
+    monkeypatch.setattr(causes, "JUDGED", 100)
+
+
 class Runs:
     """A network of two layers before and after training, as a run that did worse than a reference."""
 
@@ -208,6 +217,7 @@ class Runs:
         return verdict_of(Trained(self.datasets, "digit", **run, **settings_of(self.config)), *rows).cause
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_a_rate_whose_steps_overwrite_the_weights_is_named_once() -> None:
     runs = Runs(learning_rate=0.7)
     far = runs.moved(330)
@@ -222,6 +232,7 @@ def test_a_rate_whose_steps_overwrite_the_weights_is_named_once() -> None:
     assert runs.told(far, 200, history=history).count("The learning rate of") == 1
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_a_rate_whose_steps_overwrite_the_weights_is_named_beside_a_start_below_the_raw_inputs() -> None:
     runs = Runs(learning_rate=0.7)
     both = runs.told(runs.moved(330), 200, raw=True)
@@ -230,6 +241,7 @@ def test_a_rate_whose_steps_overwrite_the_weights_is_named_beside_a_start_below_
     assert "The learning rate" not in runs.told(runs.moved(330), 331, raw=True)
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_what_did_not_learn_does_not_count_as_moved_by_the_rate() -> None:
     runs = Runs(learning_rate=0.7)
     for value in runs.before.parameters():
@@ -241,6 +253,7 @@ def test_what_did_not_learn_does_not_count_as_moved_by_the_rate() -> None:
     assert runs.told(runs.moved(330), 200) != "unknown"
 
 
+@pytest.mark.usefixtures("few_judged")
 def test_the_rate_of_a_backbone_is_named_where_it_is_the_one() -> None:
     runs = Runs(learning_rate=0.7, backbone_learning_rate=0.3)
     parts = nn.Sequential(nn.Flatten(), nn.Linear(64, 16)), nn.Linear(16, 8)
