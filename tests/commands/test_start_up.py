@@ -19,7 +19,7 @@ RUN = """
 import contextlib, io, json, sys
 from trivet.commands.main import main
 
-for arguments in json.load(sys.stdin):
+for arguments in WANTED:
     sys.argv = ["trivet", *arguments]
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         try:
@@ -34,8 +34,8 @@ Ran = dict[str, Any]  # a command's exit code, what it wrote, and what was loade
 
 def ran(commands: list[list[str]], folder: Path) -> list[Ran]:
     """The commands one after the other in one process, which keeps what each of them loads."""
-    wanted = json.dumps(commands)
-    run = subprocess.run([sys.executable, "-c", RUN], input=wanted, capture_output=True, text=True, cwd=folder)
+    program = f"WANTED = {commands}\n{RUN}"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
     assert run.stderr == ""
     return [json.loads(line) for line in run.stdout.splitlines()]
 
@@ -115,23 +115,31 @@ ON_FILES = [
 MISTAKES = [["train", "x.toml"], ["forecast", "x.toml"]]
 
 
-@pytest.fixture(scope="module")
-def mistakes_and_files(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
-    """The mistakes first, which load less."""
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
+TRAINS = ("lightning", "torchvision", "timm", "transformers", "sentence_transformers", "accelerate", "torchmetrics")
+
+
+def forked_run(commands: list[list[str]], folder: Path, *unloaded: str) -> list[Ran]:
+    """`ran` in a process that has loaded already what takes long, but for these packages."""
+    from tests.forked import forget, forked  # loads torch
+
+    def program() -> None:
+        forget("trivet", "trivet_papers", *TRAINS, *unloaded)
+        exec(RUN, {"WANTED": commands})
+
+    ((code, out, err),) = forked([program], folder)
+    assert code == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
     labels = np.arange(40) % 4
     rows = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
-    np.savez(folder / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
-    return ran([*MISTAKES, *ON_FILES], folder)
-
-
-def test_commands_on_files_do_without_what_trains(mistakes_and_files: list[Ran]) -> None:
-    runs = mistakes_and_files[len(MISTAKES) :]
+    np.savez(tmp_path / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
+    runs = forked_run(ON_FILES, tmp_path)
     assert len(runs) == len(ON_FILES)
     for run in runs:
         assert run["code"] == 0, run["err"]
-        assert {"lightning", "torchvision", "timm", "transformers"}.isdisjoint(run["modules"])
+        assert {*TRAINS}.isdisjoint(run["modules"])
 
 
 WATCH = """
@@ -188,8 +196,9 @@ def test_progress_is_shown_before_what_is_slow_to_load(tmp_path: Path) -> None:
     assert run.stdout.splitlines() == [f"{command} shown" for command in LOADING], run.stderr
 
 
-def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(mistakes_and_files: list[Ran]) -> None:
-    for run in mistakes_and_files[: len(MISTAKES)]:
+def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
+    for run in forked_run(MISTAKES, tmp_path, "faiss", "sklearn"):
         assert run["code"] == 2
-        assert {"lightning", "torchvision", "timm", "faiss", "sklearn"}.isdisjoint(run["modules"])
+        assert {*TRAINS, "faiss", "sklearn"}.isdisjoint(run["modules"])
         assert "tirplet" in run["err"]
