@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("rough_evaluation")
+import trivet
+from trivet.collapse import diagnosis
+
+pytestmark = pytest.mark.usefixtures("rough_evaluation", "measured_once")
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = runpy.run_path(str(ROOT / "docs" / "run_guides.py"))
@@ -16,6 +22,23 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), *NOTEBOOKS]
 # Pages that train for long: the ladder, which test_ladder.py climbs, and a loop as in test_examples.py.
 LONG = {f"{name}.md" for name in ("images", "texts", "vectors", "tags", "pairs", "image_text", "loop")}
+LONG |= {"texts.ipynb", "loop.ipynb"}  # the calls of images.ipynb, and the same loop
+
+
+@pytest.fixture(scope="module")
+def measured_once() -> Iterator[None]:
+    """What several pages diagnose is measured once; each reads and judges it anew."""
+    measure, measured = diagnosis.measure, {}
+
+    def once(embeddings: Any, labels: trivet.Relation, **options: Any) -> Any:
+        key = pickle.dumps((embeddings, labels.partition.numpy(), options))
+        if type(labels) is not trivet.Classes or key not in measured:
+            measured[key] = measure(embeddings, labels, **options)
+        return measured[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnosis, "measure", once)
+        yield
 
 
 @pytest.mark.parametrize(
