@@ -15,8 +15,10 @@ LIBRARY = SRC / "trivet"
 def files() -> dict[Path, tuple[ast.AST, ...]]:
     """The nodes of each file, its module first."""
     paths = sorted(SRC.rglob("*.py"))
+    gc.disable()  # they live to the end, and looking through them for garbage takes longer than parsing
     found = {path: tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
-    gc.freeze()  # they live to the end, and looking through them for garbage would take long
+    gc.freeze()
+    gc.enable()
     return found
 
 

@@ -288,8 +288,8 @@ def messages() -> list[Message]:
 
 
 def name_of(function: ast.expr) -> str:
-    """The last name of what is called."""
-    return ast.unparse(function).rpartition(".")[2]
+    """The last name of what is called, if it has one."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 TRAINER, TAG_TESTS = "tests/integrations/test_loss_in_trainer.py", "tests/mining/test_relations.py"
