@@ -15,7 +15,7 @@ from trivet.knn.codes import quantized
 from trivet.knn.index import Index, build_index
 from trivet.knn.kinds import Coded, Kind
 
-ROWS, WIDTH = 1500, 20
+ROWS, WIDTH, SAMPLED = 1500, 20, 300
 
 
 def clusters(count: int = ROWS, width: int = WIDTH) -> tuple[np.ndarray, np.ndarray]:
@@ -29,6 +29,7 @@ def clusters(count: int = ROWS, width: int = WIDTH) -> tuple[np.ndarray, np.ndar
 @pytest.fixture(autouse=True)
 def few_rows_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codes, "LEAST_ROWS", 1000)
+    monkeypatch.setattr(module, "SAMPLE", SAMPLED)
 
 
 def exact(rows: np.ndarray, queries: np.ndarray, k: int, distance: str) -> tuple[np.ndarray, np.ndarray]:
@@ -60,12 +61,12 @@ def test_what_it_finds_has_its_exact_distance_and_its_recall_is_what_it_misses(
     made.save(tmp_path)
     index = Index.load(tmp_path)
     assert index.info == made.info
-    sample = np.sort(np.random.default_rng(3).choice(ROWS, 1000, replace=False))
+    sample = np.sort(np.random.default_rng(3).choice(ROWS, SAMPLED, replace=False))
     truth, far = exact(rows, sample, 10, distance)
     for one in (made, index):
         found = one.search_rows(sample, 10)
         hits = [len(set(a) & set(b)) for a, b in zip(truth.tolist(), found.indices.tolist(), strict=True)]
-        assert sum(hits) / 10_000 == pytest.approx(made.info.recall, abs=1e-3)
+        assert sum(hits) / (10 * SAMPLED) == pytest.approx(made.info.recall, abs=1e-3)
         assert 0.9 <= made.info.recall < 1
         whole = np.array(hits) == 10
         assert whole.any()
@@ -109,7 +110,7 @@ def test_less_recall_takes_less_effort_and_more_than_was_measured_is_refused(tmp
         easy = made.with_recall(least["recall"])
         assert easy.info.parameters["nprobe"] == least["nprobe"]
         assert easy.info.recall == least["recall"]
-        sample = np.sort(np.random.default_rng(0).choice(ROWS, 1000, replace=False))
+        sample = np.sort(np.random.default_rng(0).choice(ROWS, SAMPLED, replace=False))
         truth, _ = exact(rows, sample, 10, "cosine")
         before = made.search_rows(sample, 10).indices
         found = easy.search_rows(sample, 10).indices
@@ -117,7 +118,7 @@ def test_less_recall_takes_less_effort_and_more_than_was_measured_is_refused(tmp
         np.testing.assert_array_equal(made.search_rows(sample, 10).indices, before)  # it is left as it is
         easy.save(tmp_path)
         np.testing.assert_array_equal(Index.load(tmp_path).search_rows(sample, 10).indices, found)
-        share = sum(len(set(a) & set(b)) for a, b in zip(truth.tolist(), found.tolist(), strict=True)) / 10_000
+        share = sum(len(set(a) & set(b)) for a, b in zip(truth.tolist(), found.tolist(), strict=True)) / (10 * SAMPLED)
         assert share == pytest.approx(least["recall"], abs=1e-3)
         if made.info.recall < 1:
             with pytest.raises(

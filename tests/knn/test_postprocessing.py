@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from trivet.metrics.points import Metric
 Row = tuple[float, ...]
 
 
+@cache
 def squared(x: Row, y: Row) -> float:
     return math.fsum((a - b) ** 2 for a, b in zip(x, y, strict=True))
 
