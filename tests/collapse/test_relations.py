@@ -196,7 +196,11 @@ def test_chance_is_that_of_all_permutations_of_the_items(name: str, monkeypatch:
         sorted((j for j in range(count) if j != i), key=lambda j: math.dist(points[i].tolist(), points[j].tolist()))
         for i in range(count)
     ]
+    drawn: list[np.ndarray] = []
     monkeypatch.setattr(relation_chance, "PERMUTATIONS", 200)
+    monkeypatch.setattr(
+        relation_chance, "middle", lambda values, level: drawn.append(values) or middle(values, level=level)
+    )
     generator, recalls = np.random.default_rng(5), []
     for _ in range(200):
         items = list(range(count))
@@ -210,6 +214,7 @@ def test_chance_is_that_of_all_permutations_of_the_items(name: str, monkeypatch:
         recalls.append(right / count)
     ends = middle(np.array(recalls), level=0.99)
     assert relation_recall_by_chance(points, relation, queries, seed=5) == pytest.approx((ends.low, ends.high))
+    assert drawn[0].tolist() == recalls
 
 
 def test_chance_of_many_items_is_that_of_some(monkeypatch: pytest.MonkeyPatch) -> None:

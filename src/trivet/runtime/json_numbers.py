@@ -10,7 +10,12 @@ import numpy as np
 
 
 def as_json(value: Any) -> Any:
-    """The value with None for each number that is not finite, dataclasses as dicts, arrays and tuples as lists."""
+    """The value with None for each number that is not finite, dataclasses as dicts, arrays and tuples as lists.
+
+    Example:
+        >>> as_json((np.array([1.0, math.nan]), np.array([2, 3]), math.inf))
+        [[1.0, None], [2, 3], None]
+    """
     if dataclasses.is_dataclass(value):
         return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
