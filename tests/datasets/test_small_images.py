@@ -189,17 +189,13 @@ def test_missing_files_say_what_where_and_how(name: str, tmp_path: Path) -> None
         read(name, tmp_path)
 
 
+@pytest.mark.nightly  # files of the same forms, but few, are read above
 @pytest.mark.parametrize(
     ("name", "level", "items", "classes"),
     [
         ("mnist", "digit", {"train": 36017, "seen": 6031, "unseen": 3969}, [6, 6, 4]),
-        pytest.param(  # files of the same form as those of MNIST
-            *("fashion-mnist", "item", {"train": 42000, "seen": 7000, "unseen": 3000}, [7, 7, 3]),
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            *("omniglot", "character", {"train": 19280, "unseen": 13180}, [964, 659]), marks=pytest.mark.nightly
-        ),
+        ("fashion-mnist", "item", {"train": 42000, "seen": 7000, "unseen": 3000}, [7, 7, 3]),
+        ("omniglot", "character", {"train": 19280, "unseen": 13180}, [964, 659]),
     ],
 )
 def test_the_real_files(name: str, level: str, items: dict[str, int], classes: list[int]) -> None:
