@@ -292,6 +292,7 @@ def test_nothing_is_chosen_by_test_classes_and_nothing_is_left(tmp_path: Path) -
 @pytest.mark.parametrize("split", sampled(["a split val", "folds"], 2))
 def test_what_chose_is_not_called_tested(tmp_path: Path, split: str) -> None:
     values = settings(tmp_path)
+    values["training"]["steps"] = 5
     if split == "folds":
         values["choosing"] = {"keep": "best"}  # the run of the best settings chooses its step by a fold, too
     else:
