@@ -159,7 +159,7 @@ HEAD = "train head.toml -o new --set training.steps=3 --set evaluation.map_point
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("files", "rough_evaluation")
+@pytest.mark.usefixtures("files", "undiagnosed")
 @pytest.mark.parametrize(
     "line",
     [
