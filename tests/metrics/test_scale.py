@@ -64,9 +64,9 @@ def test_rows_are_made_float64_piece_by_piece(classes: int, offset: float, monke
     monkeypatch.setattr(points, "PIECE", 2**12)  # 256 rows
     monkeypatch.setattr(positive_ranks, "TILE", (64, 256))
     monkeypatch.setattr(points, "PAIR_NUMBERS", 2**12)
-    gallery = np.random.default_rng(0).normal(size=(20_000, 16))
+    gallery = np.random.default_rng(0).normal(size=(10_000, 16))
     gallery[::3] += offset
-    labels = np.arange(20_000) % classes
+    labels = np.arange(10_000) % classes
     retrieve(gallery[:100], labels[:100], gallery=gallery, gallery_labels=labels)
     assert max(read) == 5000  # a sample, of which the centre is taken
     assert sorted(read)[-2] <= 256

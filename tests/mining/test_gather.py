@@ -9,6 +9,7 @@ import torch
 from tests.mining import gather_worker  # noqa: F401  # importing it adds its checks
 from tests.mining.crew import checks, faults, start
 from tests.programs import Programs
+from tests.training.distributed import world_worker  # noqa: F401  # as above
 
 from trivet.mining.gather import LocalBatch, carrier, gather, gather_rows, sum_over_processes
 
@@ -25,7 +26,7 @@ def test_in_several_processes(crews: Path, processes: int, name: str) -> None:
 @pytest.mark.nightly
 def test_all_choices_in_several_processes(programs: Programs, tmp_path: Path) -> None:
     start(programs, tmp_path, nightly=True)
-    failed = [faults(tmp_path, name, size) for size in (2, 4) for name in checks(size, package=HERE)]
+    failed = [faults(tmp_path, name, size) for size in (2, 4) for name in checks(size)]
     assert not list(filter(None, failed))
 
 

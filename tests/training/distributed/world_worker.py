@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from tests.every_loss import make
 from tests.integrations.sentences import SOFTMAX, Encoder, texts
-from tests.mining.crew import Crew, check_of_two, message
+from tests.mining.crew import Crew, check_of_two, message, thorough
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -117,19 +117,17 @@ def same_network(crew: Crew, **options: Any) -> None:
     moved = float((alone - begun).norm())
     assert moved > 1e-3, "nothing was learned"
     error = float((weights(shared) - alone).norm()) / moved
-    assert error < 1e-4, error
+    assert error < 1e-4, (options, error)
 
 
-def of_loss(name: str) -> None:
-    def same(crew: Crew) -> None:
+@check_of_two
+def each_loss_trains_the_same_network(crew: Crew) -> None:
+    """Nightly; each time one without parameters, one with those of classes, one with proxies and one of prefixes.
+
+    What each loss gathers, `gather_losses.py` compares each time.
+    """
+    for name in (*LOSSES, "matryoshka") if thorough() else ("triplet", "margin", "proxy-anchor", "matryoshka"):
         same_network(crew, loss=name)
-
-    same.__name__ = f"loss_{name}"
-    check_of_two(same)
-
-
-for each in (*LOSSES, "matryoshka"):
-    of_loss(each)
 
 
 @check_of_two
