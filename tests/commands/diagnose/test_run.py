@@ -425,9 +425,9 @@ def test_embeddings_of_other_items_are_not_compared_in_silence(
 
 
 def test_the_page_of_a_run_shows_its_training(run: Path, tmp_path: Path) -> None:
-    diagnosed([run], report=tmp_path / "run.html")
+    diagnosed([run], split="seen", report=tmp_path / "run.html")
     assert 'id="history-step"' in (tmp_path / "run.html").read_text()
-    diagnosed([run, run], report=tmp_path / "two.html")
+    diagnosed([run, run], split="seen", report=tmp_path / "two.html")
     assert 'id="history-step"' not in (tmp_path / "two.html").read_text()
 
 
