@@ -104,6 +104,7 @@ def _become(request: dict[str, Any]) -> None:
     code = 1
     try:
         os.setsid()
+        warnings.resetwarnings()  # to those of Python
         for plain in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", plain)
         for stream, name in ((1, "stdout"), (2, "stderr")):
