@@ -90,7 +90,7 @@ def test_probabilities_are_those_of_bayes() -> None:
 
     logs = [[float(powers @ one) for one in views.scores[i]] for i in range(300)]
     depth = [sorted(one)[-1] - sorted(one)[-2] for one in logs]
-    tables = [counts.transition(k, 0.2, 20.0) for k in range(5)]
+    tables = counts.transitions(0.2, 20.0)
     surest, best = sorted(range(300), key=lambda i: -depth[i])[:60], {}
     for i in range(300):
         candidates = views.candidates[i].tolist()
@@ -181,19 +181,19 @@ def test_a_transition_is_brought_to_the_rate() -> None:
     table = np.array([[95.0, 5.0, 0.0], [4.0, 46.0, 0.0], [0.0, 0.0, 50.0]])
     counts = _Counts(np.stack([table / 5] * 5))
     for rate in (0.01, 0.3, 0.8):
-        found = counts.transition(None, rate, 5.0)
+        found = counts.transition(rate, 5.0)
         assert found == pytest.approx(shrunk(table, rate, 5.0))
         assert found.sum(axis=1) == pytest.approx(1)
-    assert table.sum(axis=1) / table.sum() @ (1 - np.diag(counts.transition(None, 0.3, 5.0))) == pytest.approx(0.3)
+    assert table.sum(axis=1) / table.sum() @ (1 - np.diag(counts.transition(0.3, 5.0))) == pytest.approx(0.3)
 
 
 def test_a_label_is_explained_by_the_other_folds() -> None:
     candidates, given = np.array([[0, 1], [1, 0], [0, 1]]), np.array([[0.75, 0.25], [1.0, 0.0], [0.5, 0.5]])
     counts = _Counts.of(candidates, given, np.array([0, 1, 0]), np.array([0, 1, 1]), 2)
-    assert counts.others(None).tolist() == [[1.25, 0.0], [0.75, 1.0]]
-    assert counts.others(0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
+    assert counts.by_fold.sum(axis=0).tolist() == [[1.25, 0.0], [0.75, 1.0]]
+    assert counts.by_fold[1:].sum(axis=0).tolist() == [[0.5, 0.0], [0.5, 1.0]]
     # Five further items of noise at a rate of 0.2; of more than that share of the labels, wrong already.
-    assert counts.transition(0, 0.2, 5.0) == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
+    assert counts.transitions(0.2, 5.0)[0] == pytest.approx(np.array([[4.5 / 5.5, 1.0 / 5.5], [1.5 / 6.5, 5.0 / 6.5]]))
 
 
 def other(candidates: Array, labels: list[int], given: Array, features: Array, prior: float, count: int) -> list[int]:

@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "batch": {"num_classes": 5, "samples_per_class": 4},
     "model": {"name": "mlp", "width": 32, "embedding_dim": 8},
     "loss": {"name": "triplet"},
-    "training": {"steps": 16, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
-    "evaluation": {"every": 16, "map_points": 10, "sample": 50, "nmi_plus": 2},
+    "training": {"steps": 20, "log_every": 1, "checkpoint_every": 4, "accelerator": "cpu"},
+    "evaluation": {"every": 20, "map_points": 10, "sample": 50, "nmi_plus": 2},
     "cleaning": {"action": "drop", "after": 8, "every": 8},
 }  # fmt: skip
 
