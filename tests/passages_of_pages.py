@@ -627,7 +627,8 @@ def coverage() -> Iterator[str]:
         f"Of all {len(values)}, {len(values) - above - below} lie within 93 to 97 %, {above} above and {below} below"
     )
     chance = 200 * (0.93 * 0.07 / 400) ** 0.5  # two standard deviations of a share of 93 %
-    yield f"{['None', 'One', 'Two', 'Three'][sum(value < 93 - chance for value in values)]} are lower than 400 draws explain"
+    lower = sum(value < 93 - chance for value in values)
+    yield f"{['None', 'One', 'Two', 'Three'][lower]} are lower than 400 draws explain"
     names = sorted({name for design in designs for rows in design.values() for name in rows})
     means = [
         fmean([100 * design[over][name]["coverage"] for design in designs if name in design.get(over, {})])
