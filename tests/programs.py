@@ -1,4 +1,4 @@
-"""Programs that need a process of their own: each is forked from one that waits, which a fork of the tests' own is.
+"""Programs that need a process of their own: each is forked from one that waits for it.
 
 A program that is started anew takes three seconds to load torch. One that is forked from the tests, once they are
 collected and before they run, has it: torch has no threads yet, and no test has changed anything. A program that needs
