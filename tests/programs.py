@@ -67,6 +67,12 @@ class Programs:
         os.waitpid(self._process, 0)
 
 
+def forget(*packages: str) -> None:
+    """Has this process import these anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
+
+
 def _serve(link: socket.socket) -> None:
     """Runs the programs that are asked for, one after another, until the tests end."""
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.programs import Programs, forget
 
 from trivet.commands.registry import COMMANDS
 
@@ -118,24 +119,23 @@ MISTAKES = [["train", "x.toml"], ["forecast", "x.toml"]]
 TRAINS = ("lightning", "torchvision", "timm", "transformers", "sentence_transformers", "accelerate", "torchmetrics")
 
 
-def forked_run(commands: list[list[str]], folder: Path, *unloaded: str) -> list[Ran]:
-    """`ran` in a process that has loaded already what takes long, but for these packages."""
-    from tests.forked import forget, forked  # loads torch
-
-    def program() -> None:
-        forget("trivet", "trivet_papers", *TRAINS, *unloaded)
-        exec(RUN, {"WANTED": commands})
-
-    ((code, out, err),) = forked([program], folder)
-    assert code == 0, err
-    return [json.loads(line) for line in out.splitlines()]
+def run_here(commands: list[list[str]], unloaded: list[str]) -> None:
+    """The program, for which what takes long is loaded already, but for these packages."""
+    forget("trivet", "trivet_papers", *unloaded)
+    exec(RUN, {"WANTED": commands})
 
 
-def test_commands_on_files_do_without_what_trains(tmp_path: Path) -> None:
+def run_where_torch_is(programs: Programs, commands: list[list[str]], folder: Path, *unloaded: str) -> list[Ran]:
+    ended = programs.run("tests.commands.test_start_up:run_here", commands, [*TRAINS, *unloaded], folder=folder)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_commands_on_files_do_without_what_trains(programs: Programs, tmp_path: Path) -> None:
     labels = np.arange(40) % 4
     rows = np.eye(4)[labels] + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
     np.savez(tmp_path / "file.npz", embeddings=rows, label=labels, id=labels * 100 + np.arange(40))
-    runs = forked_run(ON_FILES, tmp_path)
+    runs = run_where_torch_is(programs, ON_FILES, tmp_path)
     assert len(runs) == len(ON_FILES)
     for run in runs:
         assert run["code"] == 0, run["err"]
@@ -196,9 +196,9 @@ def test_progress_is_shown_before_what_is_slow_to_load(tmp_path: Path) -> None:
     assert run.stdout.splitlines() == [f"{command} shown" for command in LOADING], run.stderr
 
 
-def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(tmp_path: Path) -> None:
+def test_a_mistake_in_the_settings_is_told_before_what_trains_is_loaded(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[data]\nname = "digits"\n[loss]\nname = "tirplet"\n')
-    for run in forked_run(MISTAKES, tmp_path, "faiss", "sklearn"):
+    for run in run_where_torch_is(programs, MISTAKES, tmp_path, "faiss", "sklearn"):
         assert run["code"] == 2
         assert {*TRAINS, "faiss", "sklearn"}.isdisjoint(run["modules"])
         assert "tirplet" in run["err"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.commands.conftest import Call
-from tests.forked import forked
+from tests.programs import Programs
 
 from trivet.commands.evaluate.record import FoldsRecord
 from trivet.commands.main import main
@@ -123,29 +123,37 @@ def test_outputs_are_written_and_named(files: tuple[Path, Path], tmp_path: Path,
     assert len(table.read_text().splitlines()) == 6
 
 
+def evaluate_in_two_processes(*command: str) -> None:
+    """The program: the second process prints into the file `other`."""
+    positive_ranks.TILE = (16, 64)  # a share for each
+    sys.argv = ["trivet", *command]
+    second = os.fork()
+    os.environ["RANK"] = "0" if second else "1"
+    if not second:
+        os.dup2(os.open("other", os.O_WRONLY | os.O_CREAT), 1)
+    try:
+        main()
+    finally:
+        if second:
+            assert os.waitpid(second, 0)[1] == 0
+
+
 def test_processes_of_torchrun_share_the_queries(
-    files: tuple[Path, Path], tmp_path: Path, run: Call, monkeypatch: pytest.MonkeyPatch
+    files: tuple[Path, Path], tmp_path: Path, run: Call, programs: Programs
 ) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ["evaluate", str(files[0]), "--json", "--measures", "map,nmi,roc-auc,tar@far"]
-    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["trivet", *command])
-    monkeypatch.setattr(positive_ranks, "TILE", (16, 64))  # a share for each
-
-    def ranked(rank: int) -> None:
-        os.environ["RANK"] = str(rank)
-        main()
-
-    (code, out, err), other = forked([partial(ranked, rank) for rank in range(2)], tmp_path)
-    assert (code, other[:2]) == (0, (0, "")), err + other[2]
-    monkeypatch.undo()
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    function = "tests.commands.evaluate.test_command:evaluate_in_two_processes"
+    ended = programs.run(function, *command, folder=tmp_path, environment=environment)
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert (tmp_path / "other").read_text() == ""
     code, alone, _ = run(*command[1:])
     assert code == 0
     for text in ("evaluation", "intervals", "macro"):
-        assert json.loads(out)[text] == json.loads(alone)[text]
+        assert json.loads(ended.stdout)[text] == json.loads(alone)[text]
 
 
 def test_what_says_nothing_is_told_first(tmp_path: Path, run: Call) -> None:

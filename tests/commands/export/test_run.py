@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 from tests.commands.conftest import Call
-from tests.forked import forget, forked
 from tests.nightly import sampled
+from tests.programs import Programs, forget
 from torch import Tensor, nn
 
 from trivet.commands.export import run as export
@@ -79,24 +79,26 @@ class NoTrivet:
         assert name.partition(".")[0] != "trivet"
 
 
-def run_code(code: str, folder: Path) -> np.ndarray:
-    """The embeddings that a program makes in a process that knows no Trivet."""
+def run_without_trivet(code: str) -> None:
+    """The program, in a process that knows no Trivet."""
+    forget("trivet")
+    sys.meta_path.insert(0, NoTrivet())  # type: ignore[arg-type]
+    exec(f"{code}\n{PRINT}", {})
 
-    def program() -> None:
-        forget("trivet")
-        sys.meta_path.insert(0, NoTrivet())  # type: ignore[arg-type]
-        exec(f"{code}\n{PRINT}", {})
 
-    ((ended, out, err),) = forked([program], folder)
-    assert ended == 0, err
-    return np.array(json.loads(out))
+def embeddings_of(code: str, programs: Programs, folder: Path) -> np.ndarray:
+    ended = programs.run("tests.commands.export.test_run:run_without_trivet", code, folder=folder)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return np.array(json.loads(ended.stdout))
 
 
 PRINT = "import json; print(json.dumps(np.asarray(embeddings).tolist()))"
 
 
 @pytest.mark.parametrize("to", [*GRAPHS, "safetensors"])
-def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, images: Path, tmp_path: Path) -> None:
+def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(
+    to: Any, images: Path, programs: Programs, tmp_path: Path
+) -> None:
     needs(to)
     made = export.export_run(images, to, tmp_path / "out")
     assert made.largest_difference < 1e-5
@@ -112,17 +114,19 @@ def test_images_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, i
         exec(code.replace("FOLDER", str(tmp_path / "out")).replace("photo.jpg", str(photo)), names)
         found = names["embeddings"]
     else:
-        found = run_code(code, tmp_path / "out")
+        found = embeddings_of(code, programs, tmp_path / "out")
     assert found == pytest.approx(load_model(images).embed([photo]), abs=1e-5)
 
 
 @pytest.mark.parametrize("to", sampled(sorted(GRAPHS), 2))
-def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(to: Any, texts: Path, tmp_path: Path) -> None:
+def test_texts_are_embedded_as_by_the_run_by_the_program_on_the_card(
+    to: Any, texts: Path, programs: Programs, tmp_path: Path
+) -> None:
     needs(to)
     assert export.export_run(texts, to, tmp_path / "out").largest_difference < 1e-5
     (code,) = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
     some = ["card lost", "top up failed again where is my rent due again and again"]
-    found = run_code(code.replace('["a text", "another one"]', repr(some)), tmp_path / "out")
+    found = embeddings_of(code.replace('["a text", "another one"]', repr(some)), programs, tmp_path / "out")
     assert found == pytest.approx(load_model(texts).embed(some), abs=1e-5)
 
 
@@ -234,23 +238,28 @@ def test_until_it_is_whole_an_export_lies_in_one_place_and_a_stopped_one_is_gone
     assert list(tmp_path.iterdir()) == []
 
 
+def export_with_room_for(room: int, *arguments: str) -> None:
+    """The program: files of that many bytes and no more can be written."""
+    sys.argv = ["trivet", "export", *arguments]
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    main()
+
+
 @pytest.mark.parametrize("room", sampled([4000, 100], 2))
 @pytest.mark.parametrize("to", [*GRAPHS, "safetensors", "sentence-transformers"])
-def test_a_full_disk_ends_in_a_sentence(to: Any, room: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Files of that many bytes and no more can be written; the process ends by itself."""
+def test_a_full_disk_ends_in_a_sentence(
+    to: Any, room: int, request: pytest.FixtureRequest, programs: Programs, tmp_path: Path
+) -> None:
+    """The process ends by itself."""
     needs(to)
     run = request.getfixturevalue("texts" if to == "sentence-transformers" else "images")
     (tmp_path / "disk").mkdir()
-
-    def program() -> None:
-        sys.argv = ["trivet", "export", str(run), "--to", to, "-o", str(tmp_path / "disk" / "out")]
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-        main()
-
-    ((code, _, err),) = forked([program], tmp_path)
-    said = err.splitlines()[-1]
-    assert code == 2
+    arguments = str(run), "--to", to, "-o", str(tmp_path / "disk" / "out")
+    function = "tests.commands.export.test_run:export_with_room_for"
+    ended = programs.run(function, room, *arguments, folder=tmp_path)
+    said = ended.stderr.decode().splitlines()[-1]
+    assert ended.returncode == 2
     assert re.fullmatch(r"trivet: .*out.* must be readable and writable: File too large.*; free disk space.*", said)
     assert list((tmp_path / "disk").iterdir()) == []
 

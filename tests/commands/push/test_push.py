@@ -14,8 +14,8 @@ import torch
 from huggingface_hub import constants
 from tests.commands.conftest import Call
 from tests.commands.push.hub_server import READ, WRITE, WRONG, Hub, Repository, running
-from tests.forked import forget, forked
 from tests.made_runs import make_run
+from tests.programs import Programs, forget
 from tests.small_texts import text_network
 
 from trivet.commands.push.run import check_content
@@ -85,28 +85,29 @@ def test_a_run_goes_there_and_comes_back(hub: Hub, run_command: Call) -> None:
     assert WRITE not in out + err + card
 
 
-def test_a_folder_by_the_environment_alone(hub: Hub, tmp_path: Path) -> None:
+def push_and_pull(environment: dict[str, str]) -> None:
+    """The program, in a process that knows of a hub by these variables alone."""
+    for name in [name for name in os.environ if name.startswith("HF_")]:
+        del os.environ[name]
+    os.environ.update(environment)
+    forget("trivet", "huggingface_hub")  # which reads its environment once
+    from trivet.commands.main import main
+
+    for line in (f"push model {NAME}", f"pull {NAME} -o back"):
+        sys.argv = ["trivet", *line.split()]
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main()
+
+
+def test_a_folder_by_the_environment_alone(hub: Hub, programs: Programs, tmp_path: Path) -> None:
     """As a user has it: HF_ENDPOINT, the token in a file, and nothing of this process."""
     model_folder(Path("model"))
     Path("home").mkdir()
     Path("home/token").write_text(WRITE)
     names = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
-
-    def program() -> None:
-        for name in [name for name in os.environ if name.startswith("HF_")]:
-            del os.environ[name]
-        os.environ.update(names)
-        forget("trivet", "huggingface_hub")  # which reads its environment once
-        from trivet.commands.main import main
-
-        for line in (f"push model {NAME}", f"pull {NAME} -o back"):
-            sys.argv = ["trivet", *line.split()]
-            with pytest.raises(SystemExit, match=r"^0$"):
-                main()
-
-    ((code, out, err),) = forked([program], tmp_path)
-    assert code == 0, err
-    assert WRITE not in out + err
+    ended = programs.run("tests.commands.push.test_push:push_and_pull", names, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert WRITE.encode() not in ended.stdout + ended.stderr
     assert same(Path("model"), Path("back"))
 
 
