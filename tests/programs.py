@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from importlib import import_module
@@ -45,7 +44,7 @@ class Programs:
         *arguments: Any,
         folder: Path,
         environment: dict[str, str] | None = None,
-        timeout: float = 250,
+        timeout: int = 250,
     ) -> subprocess.CompletedProcess[bytes]:
         """Calls `module:function` with what JSON can carry, in the folder, and with the environment of the tests."""
         with tempfile.TemporaryDirectory() as streams:
@@ -90,19 +89,15 @@ def _serve(link: socket.socket) -> None:
         if child == 0:
             link.close()
             _become(request)
-        link.sendall(f"{_ended(child, request['timeout'])}\n".encode())
+        link.sendall(f"{_ended(child)}\n".encode())
 
 
-def _ended(child: int, timeout: float) -> int:
-    """The exit code, negative where a signal ended it."""
-    end = time.monotonic() + timeout
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.01)
+def _ended(child: int) -> int:
+    """The exit code, negative where a signal ended it; processes that it left end, too."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return code
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -110,6 +105,7 @@ def _become(request: dict[str, Any]) -> None:
     code = 1
     try:
         os.setsid()
+        signal.alarm(request["timeout"])
         warnings.resetwarnings()  # to those of Python
         for plain in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", plain)
@@ -123,9 +119,9 @@ def _become(request: dict[str, Any]) -> None:
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
         encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
-        sys.stdin = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+        sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", closefd=False)
         random.seed()
         module, _, name = request["function"].partition(":")
         getattr(import_module(module), name)(*request["arguments"])

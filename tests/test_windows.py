@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests import small_sweep
-from tests.programs import Programs
+from tests.programs import Programs, forget
 
 HERE = Path(__file__).resolve().parent
 PRETENDED = HERE / "pretended_windows"
@@ -23,8 +23,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(PRETENDED), *sys.path]), "PYTH
 
 def run_commands(*lines: str) -> None:
     """The program: each command, one after another, by a library that is loaded there; their exit codes."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("trivet", "trivet_papers")]:
-        del sys.modules[name]
+    forget("trivet", "trivet_papers")
     runpy.run_path(str(PRETENDED / "sitecustomize.py"))
     from trivet.commands.main import main
 

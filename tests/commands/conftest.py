@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -36,20 +36,3 @@ def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         return int(str(ended.value.code)), out, err
 
     return run
-
-
-@pytest.fixture(scope="module")
-def undiagnosed(rough_evaluation: None) -> Iterator[None]:
-    """Runs are measured and not diagnosed, which takes half of the time of an evaluation: for tests of other things."""
-    from trivet.commands.evaluate import trained_model  # loads torch
-    from trivet.reports.diagnosis_record import DiagnosisSection
-
-    class Undiagnosed:
-        def section(self, **_: object) -> DiagnosisSection:
-            return DiagnosisSection()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trained_model, "diagnose_input", lambda *_, **__: Undiagnosed())
-        patch.setattr(trained_model, "name_causes", lambda *_: None)
-        patch.setattr(trained_model, "embedding_sizes", lambda *_, **__: None)
-        yield

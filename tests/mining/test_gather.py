@@ -9,7 +9,7 @@ import torch
 from tests.mining import gather_worker  # noqa: F401  # importing it adds its checks
 from tests.mining.crew import checks, faults, start
 from tests.programs import Programs
-from tests.training.distributed import world_worker  # noqa: F401  # as above
+from tests.training.distributed import world_worker  # noqa: F401  # importing it adds its checks
 
 from trivet.mining.gather import LocalBatch, carrier, gather, gather_rows, sum_over_processes
 

@@ -18,6 +18,7 @@ Source:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,11 +88,16 @@ class VerificationPairs:
         units, count, classes = len(self.order), len(self.sizes), self.classes
         rates = {rate_name(far): far for far in self.fars}
 
-        def of_classes() -> dict[str, Floats]:
-            others = None if less is None else less.influences("classes", average)
-            return _less(self.influences("classes", average), others)
+        def differences(of: Callable[[VerificationPairs], dict[str, Floats]]) -> dict[str, Floats]:
+            if less is None:
+                return of(self)
+            others = of(less)
+            return {name: each - others[name] for name, each in of(self).items() if name in others}
 
-        changes = _less(self.pair_changes(average), None if less is None else less.pair_changes(average))
+        def by_class(pairs: VerificationPairs) -> dict[str, Floats]:
+            return pairs.influences("classes", average)
+
+        changes = differences(by_class if over == "classes" else lambda pairs: pairs.pair_changes(average))
         if (units if over == "queries" else count) < 2:
             return {name: Variance(np.full(1, math.nan), 1, units) for name in changes}
         # The accuracy is that of the classes of a half.
@@ -105,7 +111,7 @@ class VerificationPairs:
         variances: dict[str, Floats]
         if over == "classes":
             strata = np.zeros(count, np.int64)
-            variances = {name: stratified_variance(column[:, None], strata) for name, column in of_classes().items()}
+            variances = {name: stratified_variance(column[:, None], strata) for name, column in changes.items()}
         else:
             # The only positive pair of a class of two cannot be told from what the class is.
             pairs = self.sizes == 2
@@ -114,7 +120,7 @@ class VerificationPairs:
                 name: stratified_variance(self._of_items(each)[several, None], classes[several])
                 for name, each in changes.items()
             }
-            for name, column in of_classes().items() if pairs.any() else ():
+            for name, column in differences(by_class).items() if pairs.any() else ():
                 deviations = column - column.mean()
                 variances[name] += np.square(deviations[pairs]).sum() * count / max(1, count - 1)
             for name in variances.keys() - {ACCURACY}:
@@ -347,13 +353,6 @@ class _Scores:
 def rate_name(far: float) -> str:
     """The name of the TAR at this FAR."""
     return f"tar@far={far:g}"
-
-
-def _less(values: dict[str, Floats], others: dict[str, Floats] | None) -> dict[str, Floats]:
-    """Differences of what both have; the values, where there are no others."""
-    if others is None:
-        return values
-    return {name: each - others[name] for name, each in values.items() if name in others}
 
 
 def _placements(near: Integers, far: Integers, groups: int) -> tuple[Floats, Floats]:

@@ -59,7 +59,9 @@ def nearest(name: object, allowed: Iterable[str], *, synonyms: Mapping[str, str]
         and (close := difflib.get_close_matches(text, {*names, *synonyms}, n=1, cutoff=0.5))
     ):
         guess = f"did you mean {close[0] if close[0] in names else synonyms[close[0]]!r}?"
-    return f"{guess and f'{guess} '}Allowed: {', '.join(names)}." if names else f"{guess or 'there is none.'}"
+    if not names:
+        return guess or "there is none."
+    return f"{guess and f'{guess} '}Allowed: {', '.join(names)}."
 
 
 def requirement(message: str) -> str | None:

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_permutations_of_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     """199 of each test, not 999."""
     monkeypatch.setattr(changes, "PERMUTATIONS", 10)
 

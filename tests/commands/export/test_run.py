@@ -9,6 +9,7 @@ import re
 import resource
 import signal
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(folder / "run", data, model | {"embedding_dim": 5})
 
 
-class NoTrivet:
+class NoTrivet(MetaPathFinder):
     """An importer beside which there is no Trivet."""
 
     def find_spec(self, name: str, *_: object) -> None:
@@ -84,7 +85,7 @@ class NoTrivet:
 def run_without_trivet(code: str) -> None:
     """The program, in a process that knows no Trivet."""
     forget("trivet")
-    sys.meta_path.insert(0, NoTrivet())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, NoTrivet())
     exec(f"{code}\n{PRINT}", {})
 
 

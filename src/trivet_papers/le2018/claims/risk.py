@@ -317,7 +317,7 @@ def noisy_coefficients(truth: Integers, noise_rate: float) -> Floats:
 
 
 def _minimiser(coefficients: Floats) -> Floats:
-    """Distances `(N, N)` of the points of a circle with the lowest risk that four descents from random points reach."""
+    """Distances `(N, N)` of the points of a circle with the lowest risk that 12 descents from random points reach."""
     table, generator = (coefficients + coefficients.T) / 2, np.random.default_rng(6)
 
     def distances(angles: Floats) -> Floats:
@@ -327,7 +327,7 @@ def _minimiser(coefficients: Floats) -> Floats:
         d = distances(angles)
         return float((table * d).sum()), (2 * table * np.sin(angles[:, None] - angles) / d).sum(axis=1)
 
-    starts = generator.uniform(0, 2 * np.pi, (4, len(table)))
+    starts = generator.uniform(0, 2 * np.pi, (12, len(table)))
     ends = [minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-10}) for start in starts]
     return distances(min(ends, key=lambda end: float(end.fun)).x)
 
