@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -13,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -70,6 +73,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"a test must have the same name in each process: got {named[0]!r}; give ids.")
+
+
+def seed(name: str) -> None:
+    """Make what the libraries draw without a seed depend on this name, and not on the tests before."""
+    number = crc32(name.encode())
+    random.seed(number)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(number)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(number)  # `torch.manual_seed` takes a millisecond without a GPU
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    seed(f"{request.node.nodeid} {fixturedef.argname}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    seed(item.nodeid)
 
 
 @pytest.fixture(scope="session", autouse=True)
