@@ -298,7 +298,7 @@ def context(browser: Browser) -> BrowserContext:
 
 @pytest.fixture
 def watch(context: BrowserContext) -> Iterator[Callable[[Path], Watched]]:
-    """Opens a page, which is closed after the test, and with it what it stored."""
+    """Opens a page, which is closed after the test, and with it what it stored; no text of a plot was read as HTML."""
     from tests.watched import Watched  # here: few tests open a page
 
     opened: list[Watched] = []
@@ -309,5 +309,6 @@ def watch(context: BrowserContext) -> Iterator[Callable[[Path], Watched]]:
 
     yield open_page
     for watched in opened:
+        assert watched.page.locator(".plot svg a, .plot svg tspan[style*=bold]").count() == 0
         watched.page.evaluate("localStorage.clear()")
         watched.page.close()

@@ -184,6 +184,8 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path, watch: Callable[
         watched = watch(tmp_path / "page.html")
         watched.page.locator("figure .plot .main-svg").first.wait_for()
         watched.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+        watched.page.locator("figure .plot .nsewdrag").first.hover()
+        watched.page.locator("figure .plot .hoverlayer .legendtext").first.wait_for()  # names the runs
         shown = watched.page.locator("main").inner_text()
         for name in names:
             assert name.encode(errors="replace").decode()[:60].split("\u2028")[0].strip() in shown
