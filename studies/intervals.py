@@ -14,8 +14,8 @@ Of exact intervals one in fifteen would lie outside 0.93 to 0.97, by the chance 
 
 A TAR of fewer than ten accepted negative pairs has no interval: of earlier populations, the two pairs that a FAR of
 1e-4 leaves gave intervals of which 0.67 to 0.98 held the truth. Ten was chosen on other characters, CLINC150 and
-Fashion-MNIST. That classes of unlike sizes count as fewer, and what pairs do alone once and a half in ROC AUC, was
-chosen on fourteen other populations.
+Fashion-MNIST. That classes of unlike sizes count as fewer, what pairs do alone once and a half in ROC AUC, and what two
+items do to each other twice in a difference, was chosen on other populations.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def gaussian(sizes: Array, dimension: int, spread: float, *, tail: float = 0, mo
         tail: degrees of freedom of Student's t; 0 for normal.
         modes: centres of a class.
     """
-    fixed = np.random.default_rng(3011).normal(size=(len(sizes), modes, dimension)) * spread
+    fixed = np.random.default_rng(4111).normal(size=(len(sizes), modes, dimension)) * spread
 
     def draw(generator: np.random.Generator, fresh: bool) -> tuple[Array, Array]:
         centres = generator.normal(size=fixed.shape) * spread if fresh else fixed
@@ -73,7 +73,7 @@ def gaussian(sizes: Array, dimension: int, spread: float, *, tail: float = 0, mo
 def subset(rows: Array, classes: Array, count: int, items: int) -> Draw:
     """So many items of so many classes of a set, which is the population."""
     members = [np.flatnonzero(classes == number) for number in np.unique(classes)]
-    fixed = np.random.default_rng(3011).permutation(len(members))[:count]
+    fixed = np.random.default_rng(4111).permutation(len(members))[:count]
 
     def draw(generator: np.random.Generator, fresh: bool) -> tuple[Array, Array]:
         chosen = generator.permutation(len(members))[:count] if fresh else fixed
@@ -86,23 +86,23 @@ def subset(rows: Array, classes: Array, count: int, items: int) -> Draw:
 def designs() -> dict[str, tuple[Draw, Sequence[Over]]]:
     """Name -> how to draw from it, and what may vary."""
     drawn = {
-        "13 classes of 16": gaussian(np.full(13, 16), 8, 0.9),
-        "23 classes of 9": gaussian(np.full(23, 9), 12, 0.95),
-        "38 classes of 5": gaussian(np.full(38, 5), 12, 1.0),
-        "54 classes of 3": gaussian(np.full(54, 3), 11, 1.15),
-        "8 classes of 24, 6 dimensions": gaussian(np.full(8, 24), 6, 1.0),
-        "16 classes of 3 to 30": gaussian(np.round(np.geomspace(3, 30, 16)).astype(int), 9, 1.0),
-        "11 classes of 6 to 45": gaussian(np.round(np.geomspace(6, 45, 11)).astype(int), 8, 0.95),
-        "15 classes of 13, heavy tails": gaussian(np.full(15, 13), 9, 1.15, tail=4),
-        "11 classes of 18, three modes": gaussian(np.full(11, 18), 8, 1.3, modes=3),
-        "13 classes of 15, by chance": gaussian(np.full(13, 15), 8, 0),
-        "18 classes of 11, recall@1 0.98": gaussian(np.full(18, 11), 20, 1.5),
-        "66 classes of 2": gaussian(np.full(66, 2), 14, 1.2),
+        "14 classes of 14": gaussian(np.full(14, 14), 9, 0.9),
+        "25 classes of 8": gaussian(np.full(25, 8), 13, 0.9),
+        "34 classes of 6": gaussian(np.full(34, 6), 11, 1.05),
+        "58 classes of 3": gaussian(np.full(58, 3), 12, 1.1),
+        "9 classes of 21, 5 dimensions": gaussian(np.full(9, 21), 5, 1.1),
+        "18 classes of 3 to 26": gaussian(np.round(np.geomspace(3, 26, 18)).astype(int), 10, 0.95),
+        "12 classes of 5 to 40": gaussian(np.round(np.geomspace(5, 40, 12)).astype(int), 9, 0.9),
+        "17 classes of 11, heavy tails": gaussian(np.full(17, 11), 10, 1.1, tail=4),
+        "13 classes of 15, three modes": gaussian(np.full(13, 15), 9, 1.25, modes=3),
+        "15 classes of 13, by chance": gaussian(np.full(15, 13), 9, 0),
+        "16 classes of 12, recall@1 0.98": gaussian(np.full(16, 12), 21, 1.45),
+        "62 classes of 2": gaussian(np.full(62, 2), 12, 1.25),
     }
     return {
         **{name: (draw, OVERS) for name, draw in drawn.items()},
-        "MNIST, 10 digits of 20 images": (subset(*mnist(), 10, 20), ("queries",)),
-        "Omniglot, 25 characters of 8 images": (subset(*omniglot(), 25, 8), ("classes",)),
+        "MNIST, 10 digits of 18 images": (subset(*mnist(), 10, 18), ("queries",)),
+        "Omniglot, 23 characters of 9 images": (subset(*omniglot(), 23, 9), ("classes",)),
     }
 
 
@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--designs", nargs="*", type=int, help="their numbers, from 0")
-    parser.add_argument("--seed", type=int, default=97)
+    parser.add_argument("--seed", type=int, default=211)
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     named = list(designs().items())

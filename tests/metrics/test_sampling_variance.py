@@ -61,8 +61,10 @@ def test_losses_are_those_of_removing_an_item(measure: str) -> None:
     assert losses[0] == pytest.approx(expected[1], abs=1e-12)
 
 
-def definition(values: Floats, losses: Floats, labels: Integers, over: Over, average: Average) -> float:
-    """The variance as the module states it, item by item."""
+def definition(
+    values: Floats, losses: Floats, labels: Integers, over: Over, average: Average, *, mutual: float = 1
+) -> float:
+    """The variance as the module states it, item by item; `mutual` of the products of two items is taken off."""
     count, classes = len(labels), sorted(set(labels.tolist()))
     members = {c: [i for i in range(count) if labels[i] == c] for c in classes}
     weight = [1 / count if average == "micro" else 1 / (len(classes) * len(members[labels[i]])) for i in range(count)]
@@ -83,7 +85,7 @@ def definition(values: Floats, losses: Floats, labels: Integers, over: Over, ave
         freedom = len(pairs) / (len(pairs) - 2 * number + 1)
         added = {
             c: number / (number - 1) * (influence[c] - mean) ** 2
-            - freedom * sum(rest[c, b] * (rest[c, b] + rest[b, c] / 2) for b in classes if b != c)
+            - freedom * sum(rest[c, b] * (rest[c, b] + mutual * rest[b, c]) for b in classes if b != c)
             for c in classes
         }
         return added, number / (number - 1) * sum(each**2 for each in direct.values())
@@ -109,7 +111,7 @@ def definition(values: Floats, losses: Floats, labels: Integers, over: Over, ave
                     return lost[a][b] - sum(lost[a][k] for k in alike) / len(alike)
 
                 fewer = (n - 1) / (n - 2) if labels[j] == c and n > 2 else 1
-                within -= fewer * together(i, j) * (together(i, j) + together(j, i) / 2)
+                within -= fewer * together(i, j) * (together(i, j) + mutual * together(j, i))
         share = 0 if n < 2 else min(1, (3 / n) ** 2)
         total += (1 - share) * within + share * added[c]
     return max(total, plain)
@@ -122,6 +124,16 @@ def test_equals_the_definition(measure: str, over: Over, average: Average) -> No
     result = retrieve(rows, labels, measures=(measure,))
     expected = definition(*removed(rows, labels, measure), labels, over, average)
     assert sampling_variances([result])[over, average].values[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("over", "average"), [*product(("queries", "classes"), ("micro", "macro"))])
+def test_of_a_difference_what_two_items_do_to_each_other_stays(over: Over, average: Average) -> None:
+    rows, labels = points(spread=1.5)
+    pair = [rows, rows + np.random.default_rng(1).normal(size=rows.shape)]
+    first, second = (removed(each, labels, "map") for each in pair)
+    expected = definition(first[0] - second[0], first[1] - second[1], labels, over, average, mutual=0)
+    variances = sampling_variances([retrieve(each, labels, measures=("map",)) for each in pair], (1, -1))
+    assert variances[over, average].values[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_gallery_of_other_items_adds_its_variance() -> None:

@@ -5,11 +5,11 @@ and what the measure loses when item i leaves the gallery. Were these influences
 their squares. But what a query i and an item j do together, e_ij (the loss of query i by j, less its mean over such j),
 is in both L_i and L_j, though it varies once: so much is taken off,
 
-    V = sum_c n_c / (n_c - 1) sum_{i in c} (L_i - mean of c)^2 - sum_ij (e_ij^2 + e_ij e_ji / 2).
+    V = sum_c n_c / (n_c - 1) sum_{i in c} (L_i - mean of c)^2 - sum_ij (e_ij^2 + e_ij e_ji).
 
 Without the second sum the standard error of recall@1 would be some 1.4 times too large; without the losses, that of
-R-precision about half. The product of e_ij and e_ji, of two items that find each other, is taken off by half, between
-too wide and too narrow. V is at least the variance of independent queries.
+R-precision about half. V is at least the variance of independent queries. Of a difference of embeddings the products
+e_ij e_ji, of two items that find each other, are not taken off: equal ones would be called different too often.
 
 In a class of two or three items what they have in common cannot be told from what the class is: there the variance over
 classes takes its place, with a weight of (3 / n)^2 where n is larger. Over classes the units are classes, and e_ij is
@@ -75,6 +75,7 @@ class Removals:
     losses: Floats  # (m, U, U) value of the query less that without the item
     complete: bool  # whether these are all items
     scale: float  # gallery rows for each query, here over all
+    of_difference: bool = False  # values and losses are those of a difference of embeddings
 
     def variances(self, over: Over, averages: Sequence[Average]) -> dict[Average, tuple[Floats, Floats]]:
         """Variance `(m,)` of the measures of these queries, and that of independent queries, for each average."""
@@ -93,6 +94,10 @@ class Removals:
                 by_weights[key] = _over_items(self, weights) if over == "queries" else _over_classes(self, weights)
             variances[average] = by_weights[key]
         return variances
+
+    def counted_twice(self, together: Floats) -> Floats:
+        """Of what each two units do together `(U, U)`, as much as is in the influences of both."""
+        return np.square(together) if self.of_difference else together * (together + together.T)
 
 
 def sampling_variances(
@@ -128,7 +133,8 @@ def sampling_variances(
         if removals.queries.any():  # few queries among many items: perhaps none is looked at
             values = _weighted([each.values for each in each_removed], weights)
             losses = _weighted([each.losses for each in each_removed], weights)
-            samples.append(replace(removals, values=values, losses=losses))
+            of_difference = len(retrievals) > 1
+            samples.append(replace(removals, values=values, losses=losses, of_difference=of_difference))
         if removals.complete:
             break
     estimates = {over: [each.variances(over, averages) for each in samples] for over in OVERS}
@@ -353,7 +359,7 @@ def _over_items(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
         together = (weighted - np.where(same, positive_means, other_means)) * known
         mean = np.bincount(classes, weights * values, count) / np.where(in_class > 0, in_class, 1)
         direct = weights * (values - mean[classes])
-        twice = np.bincount(classes, (fewer * together * (together + together.T / 2)).sum(axis=1), count)
+        twice = np.bincount(classes, (fewer * removals.counted_twice(together)).sum(axis=1), count)
         within = squares(direct + weighted.sum(axis=0)) - twice
         results[1, measure] = squares(direct).sum()
         results[0, measure] = max(results[1, measure], ((1 - single) * within + single * between[measure]).sum())
@@ -387,7 +393,7 @@ def _by_class(removals: Removals, weights: Floats) -> tuple[Floats, Floats]:
         cells = count * (count - 1)
         influence = direct + table.sum(axis=0)
         added[measure] = count / (count - 1) * np.square(influence - influence.mean())
-        added[measure] -= cells / max(1, cells - 2 * count + 1) * (left * (left + left.T / 2)).sum(axis=1)
+        added[measure] -= cells / max(1, cells - 2 * count + 1) * removals.counted_twice(left).sum(axis=1)
     return added, independent
 
 
