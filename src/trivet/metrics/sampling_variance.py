@@ -96,7 +96,7 @@ class Removals:
         return variances
 
     def counted_twice(self, together: Floats) -> Floats:
-        """Of what each two units do together `(U, U)`, as much as is in the influences of both."""
+        """Squares of what two units do together `(U, U)`, as far as the influences of both count it."""
         return np.square(together) if self.of_difference else together * (together + together.T)
 
 
