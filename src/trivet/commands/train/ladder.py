@@ -18,6 +18,7 @@ from trivet.collapse.monitor import CollapseMonitor
 from trivet.commands.train.candidates import ENCODER, TRAINED, Candidate, settings_of
 from trivet.commands.train.run import train
 from trivet.commands.train.sided_candidates import make_proposer
+from trivet.commands.train.training_time import EndedEarlyError, TrainingTime
 from trivet.config.plugins import settings_of as settings_in
 from trivet.datasets import Splits
 from trivet.datasets.equal_items import distinct_texts, with_positive
@@ -35,12 +36,11 @@ from trivet.runtime.progress import announce, reporter, show_progress, work
 from trivet.runtime.text import noun, typed
 from trivet.training.checkpoint_selection import Scores, compare_scores, make_selection, selection_split
 from trivet.training.class_sample import class_sample, evaluation_sample
-from trivet.training.components import begun, check_before_data, first_task, load_splits, new_network, trained_on
+from trivet.training.components import begun, check_before_data, load_splits, new_network, trained_on
 from trivet.training.config import RunConfig, resolved
 from trivet.training.embed_dataset import embed
 from trivet.training.features import feature_seconds, uses_features, with_features
 from trivet.training.ladder_config import LadderSettings, Rung
-from trivet.training.loop import fit
 from trivet.training.run_folder import (
     CONFIG,
     ITEMS,
@@ -66,7 +66,6 @@ WHY: dict[Rung, str] = {  # a rung is tried
     "fine-tuning": "learns most, takes longest",
     "scratch": "drawn or small images are unlike photographs",
 }
-TIMED = 5  # steps by which the time of a candidate is estimated
 FORECAST = 20  # steps after which a collapse of a pretrained network is foretold
 
 
@@ -166,10 +165,6 @@ def _resolved(settings: LadderSettings) -> LadderSettings:
     )
 
 
-class EndedEarlyError(Exception):
-    """A training that was not worth its end."""
-
-
 class Folds(NamedTuple):
     """Parts of the training items, of which the first `used` are held out, one after the other."""
 
@@ -204,11 +199,11 @@ class Ladder:
         self._proposer = make_proposer(settings, splits.train, splits.level, self._usable_classes(splits))
         self._best: Candidate | None = None
         self._scores: dict[str, Scores] = {}
-        self._end = math.inf  # time at which a training that is tried must end
+        self._time = TrainingTime(settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES))
         record = RunFolder(folder).ladder()
         self.record = record or LadderRecord(
             missing=self._proposer.missing,
-            minutes=self._minutes,
+            minutes=self._time.minutes,
             unit=self._proposer.train.unit(self._proposer.level),
         )
         self.record.folds_of = "classes" if self._folds is None else self._folds.of
@@ -230,7 +225,7 @@ class Ladder:
             self._climb_rung(rung)
         if self._best is None:  # no encoder of images is at hand
             self._climb_rung("scratch")
-        self._end = math.inf
+        self._time.end = math.inf
         result = self._confirmed()
         self._write()
         return resolved(settings_of(result))
@@ -262,15 +257,18 @@ class Ladder:
                 with work(f"timing {candidate.name}"):
                     splits = self.load(config)
                     network = new_network(config, splits.train.inputs.shape)
-                    features += feature_seconds(config, splits, network) / 60
-        text = f"features {features:.1f}"
-        if trains and features < self._minutes:
-            text += f", candidates and the training of the best up to {max(0.1, self._minutes - features):.1f}"
+                    seconds = feature_seconds(config, splits, network)
+                    items = sum(map(len, (splits.train, *splits.evaluation.values())))
+                    self._time.features[candidate.name] = seconds / items
+                    features += seconds / 60
+        text, minutes = f"features {features:.1f}", self._time.minutes
+        if trains and features < minutes:
+            text += f", candidates and the training of the best up to {max(0.1, minutes - features):.1f}"
         elif trains:
             text += for_caller(
-                f", which leaves nothing of {self._minutes:g} for training: --minutes {2 * math.ceil(features)} does"
+                f", which leaves nothing of {minutes:g} for training: --minutes {2 * math.ceil(features)} does"
             )
-        minutes = max(features, self._minutes if trains else 0.0)
+        minutes = max(features, minutes if trains else 0.0)
         return f"About {max(0.1, minutes):.2g} {noun(minutes, 'minute')} and the evaluation: {text}."
 
     def _climb_rung(self, rung: Rung) -> None:
@@ -308,7 +306,7 @@ class Ladder:
                 self._best = candidate
             return earlier
         record = CandidateRecord(name=candidate.name, rung=candidate.rung, encoder=candidate.encoder)
-        left = f"{max(0.0, self._minutes - self.record.seconds / 60):.1f} of {self._minutes:g} minutes left"
+        left = f"{max(0.0, self._time.minutes - self.record.seconds / 60):.1f} of {self._time.minutes:g} minutes left"
         with work(f"trying {candidate.name} ({WHY[candidate.rung]}; {left})"):
             began = time.perf_counter()
             config = resolved(settings_of(candidate))
@@ -336,18 +334,15 @@ class Ladder:
 
     def _measure(self, candidate: Candidate, config: RunConfig, record: CandidateRecord) -> None:
         """Train a candidate without each fold, and compare it with the best encoder on the half that chooses."""
+        assert self._folds is not None
+        limited, trainings = candidate.trained and self._best is not None, self._folds.used + 1  # of the best on all
+        if limited:
+            self._time.seconds = self.record.seconds
+            self._time.end = time.perf_counter() + 60 * self._time.minutes - self.record.seconds
+            self._time.check(candidate, config, trainings=trainings, items=len(self._proposer.train))
         folds = self._divided(self.load(config))
-        left = 60 * self._minutes - self.record.seconds
-        self._end = math.inf if self._best is None else time.perf_counter() + left
-        if candidate.trained and self._best is not None:
-            seconds = _estimated_seconds(self._fitted(config, folds[0]), folds[0]) * (len(folds) + 1)
-            if seconds > left:
-                enough = math.ceil(1.2 * (self.record.seconds + seconds) / 60)
-                record.reason = for_caller(
-                    f"Not tried: it takes about {max(0.1, seconds / 60):.1f} minutes, and of {self._minutes:g} minutes "
-                    f"{max(0.0, left / 60):.1f} are left; --minutes {enough} should be enough for it."
-                )
-                return
+        if limited:
+            self._time.check_steps(candidate, self._fitted(config, folds[0]), folds[0], trainings=trainings)
         scores = _pooled([self._fold_scores(config, splits, record) for splits in folds])
         self._scores[candidate.name] = scores
         _write_scores(candidate_file(self._folder, candidate.name, "npz"), scores)
@@ -389,14 +384,14 @@ class Ladder:
         monitor = CollapseMonitor(every=1, steps=steps) if record.rung == "fine-tuning" else None
 
         def check(step: int) -> None:
-            if monitor is not None and step == FORECAST and step < steps and self._end < math.inf:
+            if monitor is not None and step == FORECAST and step < steps and self._time.end < math.inf:
                 forecast = monitor.forecast()
                 if forecast is not None and forecast.outlook == "likely":
                     raise EndedEarlyError(f"Ended after {step} of {steps} steps. {forecast.sentence}")
-            if step < steps and time.perf_counter() > self._end:
+            if step < steps and time.perf_counter() > self._time.end:
                 ended = for_caller(
-                    f"Ended after {step} of {steps} steps: the {self._minutes:g} minutes are over, as it took longer "
-                    "than its first steps let expect; --minutes gives more."
+                    f"Ended after {step} of {steps} steps: the {self._time.minutes:g} minutes are over, as it took "
+                    "longer than its first steps let expect; --minutes gives more."
                 )
                 raise EndedEarlyError(ended)
 
@@ -457,10 +452,6 @@ class Ladder:
             return len(splits.train.classes(splits.level))
         labels = splits.train.labels[splits.level]
         return len(np.unique(labels[with_positive(distinct_texts(splits.train, splits.level).rows, labels)]))
-
-    @property
-    def _minutes(self) -> float:
-        return self._settings.ladder.minutes or (GPU_MINUTES if torch.cuda.is_available() else MINUTES)
 
     def load(self, config: RunConfig) -> Splits:
         """The data as a candidate takes them; of the last two sizes or kinds they are kept, as most take the same."""
@@ -547,17 +538,6 @@ def _write_scores(path: Path, scores: Scores) -> None:
 def _read_scores(path: Path) -> Scores:
     with np.load(path, allow_pickle=False) as arrays:
         return Scores(arrays["values"], arrays["classes"], {})
-
-
-def _estimated_seconds(config: RunConfig, splits: Splits) -> float:
-    """The time that a training takes, by its first steps."""
-    times = list[float]()
-    learner, batches = first_task(
-        config, splits.train, splits.level, steps=TIMED, after_step=lambda: times.append(time.perf_counter())
-    )
-    if not fit(learner, batches):
-        raise KeyboardInterrupt
-    return config.training.num_steps * float(np.median(np.diff(times)))
 
 
 def candidate_line(record: CandidateRecord) -> str:
