@@ -49,16 +49,6 @@ def ladder_sentence(record: RunRecord) -> str | None:
     return text
 
 
-def undecided(ladder: LadderRecord) -> CandidateRecord | None:
-    """The candidate most above the best encoder of those of which that is in doubt; None if there is none."""
-    doubtful = [
-        each
-        for each in ladder.candidates
-        if each.rung != "encoder" and not each.better and (each.low or 0.0) < 0 < (each.difference or 0.0)
-    ]
-    return max(doubtful, key=lambda each: each.difference or 0.0, default=None)
-
-
 def ladder_cost(ladder: LadderRecord) -> str:
     """Sentences on what the result of a ladder took, and on how many candidates could not be compared."""
     trained = result_of(ladder).parameters

@@ -185,6 +185,7 @@ def test_a_result_that_is_the_encoder_is_said_first_and_no_failure(step: int) ->
             "try C1 all the same, +6.0 points of MAP@R",
         ),
         ([(-0.01, -0.03), (0.06, 0.01)], None),
+        ([(0.009, -0.001), (0.0002, -0.0001)], None),  # no gain of a point
         ([], None),
     ],
 )
@@ -209,6 +210,33 @@ def test_where_the_encoder_stays_the_candidate_that_is_in_doubt_can_be_tried(
         assert line.startswith(
             f"{advice} on held-out classes (-2.0 to +14.0): trivet train run/candidates/C1.toml -o run-2; "
         )
+
+
+CHECK = "Check that inputs and labels are in the same order"
+
+
+@pytest.mark.parametrize("is_ladder", [True, False])
+@pytest.mark.parametrize(
+    "section", [{"verdicts": [{"kind": "no-better-than-chance", "changes": [f"{CHECK}: so."]}]}, {}]
+)
+@pytest.mark.parametrize("step", [0, 20])
+def test_after_a_result_of_chance_comes_what_its_verdict_says(
+    step: int, section: dict[str, Any], is_ladder: bool
+) -> None:
+    candidates = [
+        CandidateRecord(name="lite", rung="encoder", better=True),
+        CandidateRecord(name="C0", rung="head", difference=0.06, low=-0.02, high=0.14),
+    ]
+    ladder = LadderRecord(candidates=candidates, best="lite", result="lite") if is_ladder else None
+    diagnosis = {"unseen": {"level": "digit", **section}, "train": {"verdicts": [{"kind": "noisy-labels"}]}}
+    record = RunRecord.read(compared(0.25) | {"diagnosis": diagnosis, "step": step})
+    line = how_to_go_on(record.model_copy(update={"ladder": ladder}), Path("run"))
+    checked = (
+        "embeddings and labels are in the same order" if step and not section else CHECK.removeprefix("Check that ")
+    )
+    assert line is not None
+    assert line.startswith(f"check that {checked}")
+    assert "trivet" not in line
 
 
 def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:

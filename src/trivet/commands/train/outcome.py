@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trivet.collapse.significance import OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words, rank_biased_words
+from trivet.collapse.advice import chance_advice
+from trivet.collapse.significance import FLOOR, OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words, rank_biased_words
 from trivet.datasets.holdout import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
-from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of, undecided
+from trivet.reports.ladder_record import CandidateRecord, LadderRecord
+from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of
 from trivet.reports.measures import EVALUATION, SAMPLED, SAMPLED_PAIRS, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
@@ -20,6 +22,7 @@ from trivet.runtime.text import BELOW, counted, noun, typed
 from trivet.training.run_folder import candidate_file
 
 RECALL = "recall@1"
+CHANCE = "no-better-than-chance"
 COLLAPSES = ("network-collapse", "class-collapse")
 TONES = ("bad", "warn", "good")  # of a sentence, the worst first
 Compared = RecallComparison | RankingComparison | ChosenCompared
@@ -157,7 +160,7 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     if chance == 0:  # then no query has anything to find, as a warning says
         return "bad", f"Nothing can be found{where}, whatever the embedding (recall@1 {_share(share)})."
     verdicts = {verdict.kind for verdict in diagnosed.verdicts} if diagnosed and diagnosed.level == level else set()
-    if "no-better-than-chance" in verdicts or (chance is not None and share <= chance):
+    if _at_chance(record, split, level):
         numbers = f"{_share(share)} recall@1, {_share(chance)} by chance"
         return "bad", f"{begin}{'no' if begin else 'No'} better than chance{where}: {numbers}."
     compared: dict[str, Sequence[Compared]] = {}
@@ -183,6 +186,17 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
     else:
         tone = "good" if outcomes and all(outcome == "better" for outcome in outcomes) else "warn"
     return tone, f"{begin}{'; '.join(clauses)}."
+
+
+def _at_chance(record: RunRecord, split: str, level: str) -> bool:
+    """True if the network is no better than chance, by the verdict or where recall@1 is no higher."""
+    levels = next((row.levels for row in record.evaluation[split] if row.name == "trained"), {})
+    share, chance = share_of(levels, level), share_of(levels, level, "chance_recall@1")
+    if share is None or chance == 0:
+        return False
+    diagnosed = record.diagnosis.get(split)
+    verdicts = diagnosed.verdicts if diagnosed and diagnosed.level == level else []
+    return any(verdict.kind == CHANCE for verdict in verdicts) or (chance is not None and share <= chance)
 
 
 def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None, unit: str) -> str:
@@ -375,6 +389,10 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     if not lines or record.guard.stopped_by or record.status == "interrupted":
         return None
     bad = any(tone == "bad" for tone, _ in lines)
+    if any(
+        _at_chance(record, split, level) for split in answering_splits(record) for level in _main_levels(record, split)
+    ):
+        return _after_chance(record)
     verdicts = {verdict.kind for section in record.diagnosis.values() for verdict in section.verdicts}
     if "noisy-labels" in verdicts:
         return f"trivet audit {typed(run)}, as many items are among items of another label."
@@ -403,7 +421,7 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     if (ladder := record.ladder) is not None and result_of(ladder).rung == "encoder":
         if ladder.missing:
             advice.append("compare other encoders, which trivet encoders lists")
-        if (other := undecided(ladder)) is not None:
+        if (other := _undecided(ladder)) is not None:
             settings, output = candidate_file(run, other.name, "toml"), f"{run}-2"
             units = noun(2, ladder.unit) if ladder.folds_of == "classes" else ladder.folds_of
             advice.append(
@@ -414,6 +432,24 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     elif OPEN in lines[0][1]:
         advice.append("label more classes or items, for a surer answer")
     return "; ".join([*advice, f"to search with this network: {search}"]) if advice else search
+
+
+def _after_chance(record: RunRecord) -> str:
+    """Advice where a result is no better than chance: the first change of its verdict."""
+    verdicts = [verdict for section in record.diagnosis.values() for verdict in section.verdicts]
+    changes = next((verdict.changes for verdict in verdicts if verdict.kind == CHANCE and verdict.changes), None)
+    first, *_ = changes or chance_advice(trained=record.step != 0, never=record.step == 0)[1]
+    return f"{first[0].lower()}{first[1:]}"
+
+
+def _undecided(ladder: LadderRecord) -> CandidateRecord | None:
+    """The candidate most above the best encoder, by a point or more, of those of which that is in doubt."""
+    doubtful = [
+        each
+        for each in ladder.candidates
+        if each.rung != "encoder" and not each.better and (each.low or 0.0) < 0 and (each.difference or 0.0) >= FLOOR
+    ]
+    return max(doubtful, key=lambda each: each.difference or 0.0, default=None)
 
 
 def evaluated_rows(record: RunRecord, split: str) -> list[Evaluated]:
