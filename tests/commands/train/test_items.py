@@ -229,14 +229,16 @@ def test_a_run_does_not_replace_its_own_items(run_command: Call) -> None:
 
 
 def test_the_next_commands_that_are_printed_work(run_command: Call) -> None:
-    vectors = np.repeat(VECTORS[:16], 4, axis=0) + 0.1 * VECTORS  # that know the classes: at chance none is printed
-    rows = zip(TEXTS, vectors.tolist(), KINDS.tolist(), strict=True)
+    # Vectors and texts show the classes, as no such command follows a result of chance.
+    vectors, words = np.repeat(VECTORS[:16], 4, axis=0) + 0.1 * VECTORS, ("card", "limit", "money", "rent")
+    texts = [f"{words[i // 16]} of {words[i // 4 % 4]}, {'abcd'[i % 4]}" for i in range(len(KINDS))]
+    rows = zip(texts, vectors.tolist(), KINDS.tolist(), strict=True)
     Path("both.json").write_text(
         json.dumps([dict(zip(("text", "embedding", "kind"), row, strict=True)) for row in rows])
     )
     options = [f"--set={key}={json.dumps(value)}" for key, value in ROUGH.items()]
-    for path, choice in ((_texts()[1], "--text=text"), (Path("both.json"), "--embedding=embedding")):
-        code, out, err = run_command("train", path, "--labels", "kind", choice, *options)
+    for choice in ("--text=text", "--embedding=embedding"):
+        code, out, err = run_command("train", "both.json", "--labels", "kind", choice, "-o", choice[2:6], *options)
         assert code == 0, err
         following = re.search(r"(trivet index .*), then (trivet search .*)", " ".join(out.split()))
         assert following is not None
