@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from trivet.datasets.inputs import FileInputs, in_memory
 from trivet.datasets.leaks import LEARNED, NamedItems, find_leaks, image_signatures, leak_warning, leak_warnings
 from trivet.datasets.vectors import VectorInputs
 from trivet.io.image_file import Frame
+from trivet.training.run_log import first_record
 
 KNOWN = [
     "Where is my card?",
@@ -152,12 +154,25 @@ def test_the_quick_form_compares_some_and_says_so(monkeypatch: pytest.MonkeyPatc
         f"seen: at least {10 + near} of 1,600 items are copies of training items: 10 exact, {near} near of 1,000 that "
         "were compared. These are "
     )
-    assert f"'0' (training item 0), '1' (training item 1), '2' (training item 2) and {7 + near} more. A net" in text
+    assert (
+        f"'0' (training item 0), '1' (training item 1), '2' (training item 2) and {7 + near} more. A trained net"
+        in text
+    )
     monkeypatch.setattr(searches, "SEARCHED", 300)
     fewer = find_leaks(*sides, "vectors", quick=True)
     assert fewer.searched == 300
     assert "near of 1,000 that were compared with 300 of 900" in leak_warning(*sides, "vectors", LEARNED)
     assert 0 < (fewer.kinds == "near").sum() < near / 2
+
+
+@pytest.mark.parametrize(("steps", "learned"), [(0, ""), (20, f" {LEARNED}")])
+def test_only_a_network_that_is_trained_knows_copies_by_heart(steps: int, learned: str) -> None:
+    new, known = planted(5)
+    (of_new, of_known) = (side.dataset for side in (of_vectors("seen", new), of_vectors("train", known)))
+    splits = Splits(of_known, {"seen": of_new}, "class")
+    splits = replace(splits, warnings=leak_warnings(splits, "vectors"))
+    (warning,) = first_record("run", splits, "", {"training": {"steps": steps}}, []).warnings
+    assert warning.endswith(f" more.{learned}")
 
 
 @pytest.mark.parametrize(("near", "called"), [(2, 0), (6, 6)])

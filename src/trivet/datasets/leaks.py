@@ -40,7 +40,7 @@ Kind = Literal["exact", "near", "cropped", "by encoder", "alike", "one word"]
 KINDS: tuple[Kind, ...] = ("exact", "near", "cropped", "by encoder", "alike", "one word")
 # The kinds of copies, in a sentence.
 COPIES: dict[Kind, str] = {"exact": "exact", "near": "near", "cropped": "cut out", "by encoder": "near by the encoder"}
-LEARNED = "A network knows them by heart: leave them out of one part to measure what it makes of others."
+LEARNED = "A trained network knows them by heart: leave them out of one part to measure what it makes of others."
 
 
 @dataclass(frozen=True, eq=False)

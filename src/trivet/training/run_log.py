@@ -14,6 +14,7 @@ import torch
 from trivet.collapse.monitor import Event
 from trivet.datasets import Dataset, Splits, noise_summary
 from trivet.datasets.dataset import trained_classes
+from trivet.datasets.leaks import LEARNED
 from trivet.losses import MatryoshkaLoss
 from trivet.losses.engine import EmbeddingLoss
 from trivet.reports.label_noise_record import LabelNoise
@@ -214,6 +215,9 @@ def first_record(
     """The record of a run before its first step, with its settings and what is to be said of them."""
     noise = noise_summary(splits)
     evaluation = {name: _counts(dataset) for name, dataset in splits.evaluation.items()}
+    of_splits = [*splits.warnings]
+    if settings.get("training", {}).get("steps") == 0:  # then no network learns an item
+        of_splits = [line.removesuffix(LEARNED).rstrip() for line in of_splits]
     for split, counts in evaluation.items():
         counts.trained_classes = trained_classes(splits, split)
     return RunRecord(
@@ -230,7 +234,7 @@ def first_record(
             decisions=None if splits.decisions is None else dict(splits.decisions),
             units={level: splits.train.unit(level) for level in splits.train.relations},
         ),
-        warnings=[*splits.warnings, *warnings],
+        warnings=[*of_splits, *warnings],
     ).stamped(command)
 
 
