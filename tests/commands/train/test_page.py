@@ -257,6 +257,30 @@ def test_a_lower_map_at_r_is_in_the_answer() -> None:
         assert "MAP@R" not in result_lines(RunRecord.read(record | other))[0][1]
 
 
+@pytest.mark.parametrize(
+    ("raw", "measure", "tried", "clause"),
+    [
+        ((0.91, "open"), {"map@r": 0.132}, 2, "; by MAP@R, which chose it, 13.2 % against 10.0 %."),
+        ((0.89, "equal"), {"map@r": 0.132}, 2, ""),  # not below
+        ((0.91, "open"), {}, 2, ""),  # not measured
+        ((0.91, "open"), {"map@r": 0.132}, 1, ""),  # nothing to choose from
+    ],
+)
+def test_a_result_below_by_recall_says_by_what_it_was_chosen(
+    raw: tuple[float, str], measure: dict[str, float], tried: int, clause: str
+) -> None:
+    record = compared(0.9, untrained=(0.8, "better"), raw=raw)
+    for row, share in zip(record["evaluation"]["unseen"], (measure, {"map@r": 0.2}, {"map@r": 0.1}), strict=True):
+        row["levels"]["digit"] |= share
+    names = [("lite", "encoder"), ("C0", "head")][-tried:]
+    candidates = [CandidateRecord(name=name, rung=rung, recall=0.5, map_at_r=0.5) for name, rung in names]  # type: ignore[call-arg]
+    ladder = LadderRecord(candidates=candidates, best="C0", result="C0")
+    ((_, line),) = result_lines(RunRecord.read(record).model_copy(update={"ladder": ladder}))
+    line = line.replace("\u00a0", " ")
+    assert ("which chose it" in line) == (clause != "")
+    assert clause in line
+
+
 def by_choice(value: float, *ends: float, outcome: str, reference: str = "untrained network") -> dict[str, Any]:
     """MAP@R beside a reference, with the interval of the difference."""
     found = {"measure": "map@r", "reference": reference, "value": value, "low": ends[0], "high": ends[1]}

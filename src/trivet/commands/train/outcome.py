@@ -177,6 +177,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
         value = _scores(items[0])[0] if items else share
         compared_text = _difference(record, items, classes, record.data.unit(level))
         clauses.append(f"{_share(value)} {measure}{'' if clauses else where}{compared_text}")
+    if "MAP@R" not in compared and (chosen_by := _measure_that_chose(record, split, level, compared[RECALL])):
+        clauses.append(chosen_by)
     same = begun or record.step == 0
     outcomes = [_outcome(item) for items in compared.values() for item in items if not same or not _same(item)]
     if "worse" in outcomes:
@@ -199,13 +201,29 @@ def _at_chance(record: RunRecord, split: str, level: str) -> bool:
     return any(verdict.kind == CHANCE for verdict in verdicts) or (chance is not None and share <= chance)
 
 
-def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None, unit: str) -> str:
-    """The difference from the best reference, its interval, and whether that is beyond doubt; nothing beside itself."""
+def _measure_that_chose(record: RunRecord, split: str, level: str, compared: Sequence[Compared]) -> str:
+    """Clause on MAP@R, by which a ladder chooses, where its result is below a reference by recall@1; else nothing."""
+    tried = [] if record.ladder is None else [each for each in record.ladder.candidates if each.recall is not None]
+    best = _best_reference(record, compared)
+    if len(tried) < 2 or best is None or (best.difference or 0.0) >= 0:
+        return ""
+    rows = {row.name: row.levels for row in record.evaluation[split]}
+    shares = [share_of(rows.get(name, {}), level, "map@r") for name in ("trained", best.reference)]
+    return "" if None in shares else f"by MAP@R, which chose it, {_share(shares[0])} against {_share(shares[1])}"
+
+
+def _best_reference(record: RunRecord, compared: Sequence[Compared]) -> Compared | None:
+    """The comparison with the best reference, one that is worse beyond doubt first; None if only with itself."""
     if start(record) or record.step == 0:
         compared = [item for item in compared if not _same(item)]
-    if not compared:
+    return max(compared, key=lambda item: (_outcome(item) == "worse", _scores(item)[1] or 0.0), default=None)
+
+
+def _difference(record: RunRecord, compared: Sequence[Compared], classes: int | None, unit: str) -> str:
+    """The difference from the best reference, its interval, and whether that is beyond doubt; nothing beside itself."""
+    best = _best_reference(record, compared)
+    if best is None:
         return ""
-    best = max(compared, key=lambda item: (_outcome(item) == "worse", _scores(item)[1] or 0.0))
     others = [item for item in compared if _scores(item)[1] == _scores(best)[1] and item.difference == best.difference]
     distinct = [item for item in others if len(others) == 1 or item.reference != UNTRAINED]  # which is one of these
     names = " and ".join(reference_name(record, item.reference) for item in distinct)
