@@ -10,6 +10,7 @@ from trivet.reports.run_record import RunRecord
 from trivet.runtime.text import counted, noun
 
 SHARE = "\u00a0%"
+FEWEST = 5  # items that tell candidates apart: a gain of each of four may be chance, once in 16
 COLUMNS = ("R@1", "MAP@R", "difference (90 %)", "seconds")
 
 
@@ -35,18 +36,23 @@ def ladder_sentence(record: RunRecord) -> str | None:
         else f"{number(counts.items)} items of {counted(classes, record.data.unit(record.level))}"
     )
     tried = [each for each in ladder.candidates if each.recall is not None]
-    if result.rung == "encoder" and len(tried) < 2:
-        text = f"{items}: the result is {result.name}, unchanged"
-    elif result.rung == "encoder":
-        none = "the candidate beside it was not"
-        if len(tried) > 2:
-            none = f"none of {len(tried) - 1} candidates beside it was"
-        text = f"{items}: the result is {result.name}, unchanged, as {none} surely a point better"
-        if ladder.best != ladder.result:
-            text = f"{items}: the result is {result.name}, unchanged, as {ladder.best} was not confirmed"
-    else:
-        text = f"{items}: the result is {result.name}, the best of {counted(len(tried), 'candidate')}"
-    return text
+    text = f"{items}: the result is {result.name}"
+    of = "" if ladder.classes is None else f" of {counted(ladder.classes, ladder.unit)}"
+    few = f"{counted(ladder.items or 0, 'item')}{of} cannot tell candidates apart"
+    if result.rung != "encoder":
+        return f"{text}, the best of {counted(len(tried), 'candidate')}{f', though {few}' * too_few(ladder)}"
+    if len(tried) < 2:
+        return f"{text}, unchanged"
+    none = f"none of {len(tried) - 1} candidates" if len(tried) > 2 else "the candidate"
+    why = f"{none} beside it was{' not' * (len(tried) == 2)} surely a point better"
+    if ladder.best != ladder.result:
+        why = f"{ladder.best} was not confirmed"
+    return f"{text}, unchanged, as {few if too_few(ladder) else why}"
+
+
+def too_few(ladder: LadderRecord) -> bool:
+    """True if candidates were compared on so few items, or on a single class, that no difference could be told."""
+    return ladder.items is not None and (ladder.items < FEWEST or ladder.classes == 1)
 
 
 def ladder_cost(ladder: LadderRecord) -> str:

@@ -239,6 +239,40 @@ def test_after_a_result_of_chance_comes_what_its_verdict_says(
     assert "trivet" not in line
 
 
+@pytest.mark.parametrize(
+    ("items", "classes", "few"),
+    [
+        (4, None, "4 items"),
+        (4, 2, "4 items of 2 classes"),
+        (40, 1, "40 items of 1 class"),
+        (5, 2, ""),
+        (None, None, ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("result", "begin", "otherwise"),
+    [
+        ("lite", "lite, unchanged, as", " the candidate beside it was not surely a point better"),
+        ("C0", "C0, the best of 2 candidates", ""),
+    ],
+)
+def test_items_too_few_to_tell_candidates_apart(
+    items: int | None, classes: int | None, few: str, result: str, begin: str, otherwise: str
+) -> None:
+    candidates = [
+        CandidateRecord(name="lite", rung="encoder", better=True, recall=0.5),  # type: ignore[call-arg]
+        CandidateRecord(name="C0", rung="head", recall=0.5, difference=0.06, low=-0.02, high=0.14),  # type: ignore[call-arg]
+    ]
+    ladder = LadderRecord(candidates=candidates, best=result, result=result, items=items, classes=classes)
+    record = RunRecord.read(compared(0.9, zero_shot=(0.9, "equal"))).model_copy(update={"ladder": ladder})
+    said = f"{' ' if result == 'lite' else ', though '}{few} cannot tell candidates apart" if few else otherwise
+    assert f"the result is {begin}{said}" in result_lines(record)[0][1]
+    line = str(how_to_go_on(record, Path("run")))
+    if few or result == "lite":
+        assert line.startswith("label more classes or items, for a surer answer; to search") == (few != "")
+    assert ("all the same" in line) == (few == "" and result == "lite")
+
+
 def ranked(*, worse: bool = True, reference: str = "zero-shot backbone") -> dict[str, Any]:
     """MAP@R beside a reference."""
     scores = {"map_at_r": 0.067, "reference_map_at_r": 0.17, "difference": -0.103, "low": -0.12, "high": -0.08}

@@ -12,7 +12,7 @@ from trivet.datasets.holdout import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
 from trivet.reports.items import is_number
 from trivet.reports.ladder_record import CandidateRecord, LadderRecord
-from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of
+from trivet.reports.ladder_view import ladder_cost, ladder_sentence, result_of, too_few
 from trivet.reports.measures import EVALUATION, SAMPLED, SAMPLED_PAIRS, measure_key, named
 from trivet.reports.page import number, percent, points
 from trivet.reports.run_record import Choice, ChosenCompared, EmbeddingSizes, Evaluated, RunRecord, as_good
@@ -436,7 +436,9 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
     else:
         search += f" --text {typed(item)}"
     advice = list[str]()
-    if (ladder := record.ladder) is not None and result_of(ladder).rung == "encoder":
+    ladder = record.ladder
+    few = ladder is not None and too_few(ladder)
+    if ladder is not None and result_of(ladder).rung == "encoder" and not few:
         if ladder.missing:
             advice.append("compare other encoders, which trivet encoders lists")
         if (other := _undecided(ladder)) is not None:
@@ -447,7 +449,7 @@ def how_to_go_on(record: RunRecord, run: Path) -> str | None:
                 f"{units} ({points(other.low)} to {points(other.high)}): "
                 f"trivet train {typed(settings)} -o {typed(output)}"
             )
-    elif OPEN in lines[0][1]:
+    elif few or OPEN in lines[0][1]:
         advice.append("label more classes or items, for a surer answer")
     return "; ".join([*advice, f"to search with this network: {search}"]) if advice else search
 
