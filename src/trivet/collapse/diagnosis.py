@@ -14,6 +14,7 @@ from trivet.collapse.healthy import (
     comparison_text,
     counted_index,
     healthy_verdict,
+    intact,
     known,
     open_question,
     parted_alike,
@@ -35,6 +36,7 @@ from trivet.runtime.json_numbers import json_section
 from trivet.runtime.text import BELOW, abbreviated, counted, noun
 
 NAMED = 8  # rows in a rule
+OPEN = "Whether anything within them was lost cannot be told"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -307,9 +309,10 @@ def _class(measures: Measures, strategy: SamplingStrategy | None) -> list[Verdic
     blob, merged = THRESHOLDS["blob"].value, THRESHOLDS["merged"].value
     indices = _indices(measures)
     least = min(indices, key=lambda name: indices[name], default=None)
-    # Classes that were as tight before have lost nothing.
+    # Classes that were as tight before have lost nothing, nor have those whose items have the same neighbours in them.
     before = measures.reference_class_spread
-    if measures.class_spread < blob and (before is None or measures.class_spread < before / 2):
+    tighter = before is None or (measures.class_spread < before / 2 and not intact(measures))
+    if measures.class_spread < blob and tighter:
         rule = f"{_tightness(measures)}, under {blob:g}"
         if measures.per_class is None:  # items may belong together to be one, as a text and its image
             lower = [grading for grading in measures.gradings if grading.worse]
@@ -511,14 +514,16 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
             f"told: {why} would show it."
         )
     elif tight and measures.per_class is not None and not _indices(measures) and not came_closer(measures):
-        why = (
-            "a finer label or a reference, such as the raw inputs, would show it."
-            if measures.reference_modes is None
-            else "the reference has too few modes within the classes to show it; try another one, or a finer label."
-        )
-        notes.append(
-            f"Classes are tight ({_tightness(measures)}). Whether anything within them was lost cannot be told: {why}"
-        )
+        if intact(measures):
+            rest = "Nothing within them was lost: items have the neighbours there that they have in the reference."
+        elif measures.reference_modes is None:
+            rest = f"{OPEN}: a finer label or a reference, such as the raw inputs, would show it."
+        else:
+            rest = (
+                f"{OPEN}: the reference has too few modes within the classes to show it; try another one, or a "
+                "finer label."
+            )
+        notes.append(f"Classes are tight ({_tightness(measures)}). {rest}")
     if measures.copies >= THRESHOLDS["copies"].value and not accused:
         notes.append(
             f"{100 * measures.copies:.1f} % of the items equal another one in every coordinate, and recall@1 finds "

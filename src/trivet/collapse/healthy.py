@@ -38,12 +38,10 @@ def healthy_verdict(measures: Measures) -> Verdict:
             None,
             _evidence(measures, level),
             f"spread out, and {_as_good_as(measures, level)}: {_against(measures, level)}",
-            "Items and classes are well spread."
-            if measures.relative_spread >= SPREAD
-            else "Items lie close together beside their distance from the origin, at no loss to retrieval.",
+            f"{_spread_in_words(measures)}{', at no loss to retrieval' if measures.relative_spread < SPREAD else ''}.",
         )
-    cause = "Items and classes are well spread, which says nothing of how good the embedding is."
-    if not informed and not single:
+    cause = f"{_spread_in_words(measures)}. That says nothing of how good the embedding is."
+    if not informed and not single and known(measures):
         cause = "Items are well spread, but hardly by class: the embedding carries little information on these labels."
     if not measures.comparisons and not single:
         cause += for_caller(
@@ -52,13 +50,22 @@ def healthy_verdict(measures: Measures) -> Verdict:
     return Verdict("spread-out", None, _evidence(measures), rule, cause)
 
 
+def _spread_in_words(measures: Measures) -> str:
+    if measures.relative_spread < SPREAD:
+        return "Items lie close together beside their distance from the origin"
+    line = measures.first_axis is not None and measures.first_axis > THRESHOLDS["line"].value
+    if line or measures.class_spread < THRESHOLDS["tight"].value:
+        return "Items lie apart, but not in all directions" if line else "Classes lie far apart beside their size"
+    return "Items and classes are well spread"
+
+
 def open_question(measures: Measures) -> Verdict | None:
     """The verdict on an embedding that is as good as its references by recall@1, but perhaps not in all; else None."""
     level = measures.comparisons[0].level if measures.comparisons else ""
     if measures.lost:
         return _lost_classes(measures, level)
     for name, comparisons in (("MAP@R", measures.rankings), ("nDCG@10", measures.gradings)):
-        if lower := [comparison for comparison in comparisons if comparison.worse]:
+        if lower := [comparison for comparison in comparisons if perhaps_worse(comparison)]:
             return _lower_ranks(lower, name, measures, level)
     if came_closer(measures):
         return _open_inside(measures, level)
@@ -170,7 +177,7 @@ def _lower_ranks(lower: list[Comparison], name: str, measures: Measures, level: 
     """Verdict on an embedding that finds the nearest item as often as its references, but less of the class.
 
     Args:
-        lower: by the measure of that name.
+        lower: by the measure of that name; "perhaps" where none is beyond doubt.
     """
     key = name.lower().replace("@", "_at_")
     maps = {key: lower[0].score, f"reference_{key}": lower[0].reference_score}
@@ -180,17 +187,18 @@ def _lower_ranks(lower: list[Comparison], name: str, measures: Measures, level: 
         f"{100 * ranking.reference_score:.1f} % of {in_words(ranking.reference)}"
         for ranking in lower
     )
+    perhaps = "" if any(ranking.worse for ranking in lower) else "perhaps "
     return Verdict(
         "spread-out",
         None,
         _evidence(measures) | maps | _evidence(measures, level),
-        f"{_as_good_as(measures, level)} by the nearest item, {_against(measures, level)}, but not by "
+        f"{_as_good_as(measures, level)} by the nearest item, {_against(measures, level)}, but {perhaps}not by "
         f"{all_items}: {text}",
         f"The nearest item {'is of the same class' if measures.per_class else 'belongs to an item'} as often as in "
-        "every reference, but fewer of those after it are. Decide by the measure that your search needs."
+        f"every reference, but {perhaps}fewer of those after it are. Decide by the measure that your search needs."
         if name == "MAP@R"
-        else "The nearest item is right as often as in every reference, but the first ten are less relevant. Decide by "
-        "the measure that your search needs.",
+        else f"The nearest item is right as often as in every reference, but the first ten are {perhaps}less relevant. "
+        "Decide by the measure that your search needs.",
     )
 
 
@@ -222,7 +230,12 @@ def known(measures: Measures) -> bool:
 
 
 def doubts(measures: Measures) -> list[Comparison]:
-    return [comparison for comparison in measures.comparisons if comparison.difference <= -THRESHOLDS["worse"].value]
+    return [comparison for comparison in measures.comparisons if perhaps_worse(comparison)]
+
+
+def perhaps_worse(comparison: Comparison) -> bool:
+    """Return whether a measure is below that of a reference by so much that it would count as a loss."""
+    return comparison.difference <= -THRESHOLDS["worse"].value
 
 
 def came_closer(measures: Measures) -> bool:
@@ -234,6 +247,11 @@ def came_closer(measures: Measures) -> bool:
 def counted_index(measures: Measures) -> float | None:
     """The mode index, where the reference shows modes in so many classes that they are no accident."""
     return measures.mode_index if (measures.reference_split or 0) >= THRESHOLDS["seen"].value else None
+
+
+def intact(measures: Measures) -> bool:
+    """Return whether items have the neighbours within their class that they have in the reference, however tight."""
+    return (measures.retention or 0) >= THRESHOLDS["intact"].value
 
 
 def parted_alike(measures: Measures) -> bool:

@@ -516,9 +516,11 @@ def _agreement(points: Tensor, classes: Tensor, clusters: int, seed: int) -> flo
 
 def _retention(points: Tensor, known: Tensor, classes: Tensor, seed: int) -> Retention | None:
     try:
-        return mode_retention(points, known, classes, seed=seed)
+        retained = mode_retention(points, known, classes, seed=seed)
     except ValueError:  # every class is too small, or on one point in the reference
         return None
+    sizes = torch.bincount(classes).numpy()
+    return retained if sizes[np.isfinite(retained.values)].sum() >= sizes.sum() / 2 else None  # else some stand for all
 
 
 def _fine(points: Tensor, classes: Tensor, inner: Tensor, known: Tensor | None, recall: float) -> FineMeasures:

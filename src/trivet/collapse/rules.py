@@ -48,7 +48,9 @@ def by_chance(recall: float, chance: float, chance_high: float | None) -> bool:
     """Return whether recall@1 is what chance gives, of so many items that more than chance would have shown."""
     if chance_high is None or above_chance(recall, chance_high) or not 0 < chance < 1:
         return False
-    return (chance_high - chance) / (1 - chance) <= THRESHOLDS["telling"].value
+    above = chance_high - chance  # as much may recall be above what was measured
+    near = above / (1 - chance) <= THRESHOLDS["telling"].value
+    return near and recall + above <= THRESHOLDS["multiple"].value * chance
 
 
 def retrieval_lost(

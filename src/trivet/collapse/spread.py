@@ -17,6 +17,7 @@ from trivet.mining.relations import Relation
 from trivet.runtime.arrays import Floats, Integers
 
 QUERIES = 5000  # items that are asked for their nearest neighbour, and for what surrounds them
+LEAST_NEIGHBOURS = 6  # of fewer, so many are of one other class where classes overlap
 STRANGE, FOREIGN = 0.1, 0.6  # at most such a share of the neighbours has the item's label, at least such another one
 BLOCK = 256  # items that are compared with all at a time
 
@@ -183,7 +184,8 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
 
     Of the ten nearest neighbours (fewer where the median class has fewer than 11 items) at most a tenth have the
     item's own label and at least six tenths one other label. Where classes overlap, neighbours are mixed, and few items
-    are strangers; where labels were exchanged, many are.
+    are strangers; where labels were exchanged, many are. Where the median class has fewer than seven items, none is
+    called one: of three neighbours two are often of one other class.
 
     Args:
         embeddings: `(N, d)` floating point, N >= 2.
@@ -193,7 +195,7 @@ def strangers(embeddings: Array, labels: Array, *, seed: int = 0) -> float:
     points = as_rows(embeddings).cpu()
     classes = as_classes(labels, count=len(points))
     k = min(NEIGHBOURS, int(torch.bincount(classes).double().median()) - 1, len(points) - 1)
-    if k < 3:
+    if k < LEAST_NEIGHBOURS:
         return 0.0
     # Of equal rows the first are found: in random order, which says nothing of the class.
     order = np.random.default_rng(seed).permutation(len(points))
