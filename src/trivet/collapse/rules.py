@@ -50,7 +50,7 @@ def by_chance(recall: float, chance: float, chance_high: float | None) -> bool:
         return False
     above = chance_high - chance  # as much may recall be above what was measured
     near = above / (1 - chance) <= THRESHOLDS["telling"].value
-    return near and recall + above <= THRESHOLDS["multiple"].value * chance
+    return near and recall + above <= THRESHOLDS["multiple"].value * chance + THRESHOLDS["worse"].value
 
 
 def retrieval_lost(
