@@ -164,8 +164,11 @@ def test_where_no_step_is_better_the_model_is_the_raw_vectors_and_it_is_said(har
     assert record.choosing.step == 0
     assert start(record) == "the raw vectors"
     ((tone, answer),) = result_lines(record)
-    assert tone == "bad"  # these vectors are noise
-    assert answer.startswith("The result is the raw vectors: no better than chance on new classes (unseen by kind): ")
+    assert tone == "warn"  # three of sixteen dimensions tell classes apart, which is eight more right answers of 96
+    shares = "8.9\u00a0% MAP@R on new classes (unseen by kind); 13.5\u00a0% recall@1"
+    assert answer.startswith(
+        f"The result is the raw vectors: {shares}; too few items to tell whether that is above chance"
+    )
     line = str(choice_line(record))
     where = "on classes held out (validation, 4 classes)"
     assert line.startswith(f"No step had a higher MAP@R {where}.")

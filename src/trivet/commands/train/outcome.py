@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trivet.collapse.advice import chance_advice
+from trivet.collapse.rules import above_chance
 from trivet.collapse.significance import FLOOR, OPEN, UNTRAINED, ZERO_SHOT, doubt_words, in_words, rank_biased_words
 from trivet.datasets.holdout import suggested_folds
 from trivet.reports.diagnosis_record import RankingComparison, RecallComparison
@@ -170,7 +171,8 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
             compared[named(item.measure)] = [*compared.get(named(item.measure), []), item]
     compared[RECALL] = record.comparisons.get(split, {}).get(level, [])
     if diagnosed is not None and not any(kind in RESULTS for kind in verdicts):
-        lower = [item for item in diagnosed.measures.rankings if item.level == level and item.worse]
+        rankings = [item for item in diagnosed.measures.rankings if item.level == level]
+        lower = [item for item in rankings if (item.difference or 0.0) <= -FLOOR]
         compared = {**compared, **({"MAP@R": lower} if lower and "MAP@R" not in compared else {})}
     clauses: list[str] = []
     for measure, items in compared.items():
@@ -187,6 +189,9 @@ def _answer(record: RunRecord, split: str, level: str) -> tuple[str, str]:
         tone = "warn" if begun == f"the {UNTRAINED}" or "open" in outcomes else "good"
     else:
         tone = "good" if outcomes and all(outcome == "better" for outcome in outcomes) else "warn"
+    if diagnosed and diagnosed.level == level and not above_chance(share, diagnosed.measures.chance_high):
+        clauses.append(f"too few items to tell whether that is above chance, {_share(chance)}")
+        tone = "warn" if tone == "good" else tone
     return tone, f"{begin}{'; '.join(clauses)}."
 
 
@@ -265,7 +270,7 @@ def _scores(item: Compared) -> tuple[float | None, float | None]:
 
 
 def _outcome(item: Compared) -> str:
-    return ("worse" if item.worse else "equal") if isinstance(item, RankingComparison) else item.outcome
+    return ("worse" if item.worse else "open") if isinstance(item, RankingComparison) else item.outcome
 
 
 def _same(item: Compared) -> bool:
