@@ -26,7 +26,7 @@ def test_classes_that_keep_their_inside_are_no_class_collapse_however_tight() ->
 
 
 def test_a_class_of_many_does_not_stand_for_all() -> None:
-    """Its six items are another class's by the reference alone; of the others, of three, nothing can be told."""
+    """Inside it nothing is left of the reference; inside the others, of three items, nothing can be told."""
     labels = np.r_[np.zeros(6, int), np.repeat(np.arange(1, 41), 3)]
     after = clusters(0, 0.1, labels)
     before = after.copy()

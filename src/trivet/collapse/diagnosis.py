@@ -36,7 +36,6 @@ from trivet.runtime.json_numbers import json_section
 from trivet.runtime.text import BELOW, abbreviated, counted, noun
 
 NAMED = 8  # rows in a rule
-OPEN = "Whether anything within them was lost cannot be told"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -514,13 +513,14 @@ def _notes(measures: Measures, strategy: SamplingStrategy | None, *, accused: bo
             f"told: {why} would show it."
         )
     elif tight and measures.per_class is not None and not _indices(measures) and not came_closer(measures):
+        unknown = "Whether anything within them was lost cannot be told"
         if intact(measures):
             rest = "Nothing within them was lost: items have the neighbours there that they have in the reference."
         elif measures.reference_modes is None:
-            rest = f"{OPEN}: a finer label or a reference, such as the raw inputs, would show it."
+            rest = f"{unknown}: a finer label or a reference, such as the raw inputs, would show it."
         else:
             rest = (
-                f"{OPEN}: the reference has too few modes within the classes to show it; try another one, or a "
+                f"{unknown}: the reference has too few modes within the classes to show it; try another one, or a "
                 "finer label."
             )
         notes.append(f"Classes are tight ({_tightness(measures)}). {rest}")

@@ -53,9 +53,10 @@ def healthy_verdict(measures: Measures) -> Verdict:
 def _spread_in_words(measures: Measures) -> str:
     if measures.relative_spread < SPREAD:
         return "Items lie close together beside their distance from the origin"
-    line = measures.first_axis is not None and measures.first_axis > THRESHOLDS["line"].value
-    if line or measures.class_spread < THRESHOLDS["tight"].value:
-        return "Items lie apart, but not in all directions" if line else "Classes lie far apart beside their size"
+    if measures.first_axis is not None and measures.first_axis > THRESHOLDS["line"].value:
+        return "Items lie apart, but not in all directions"
+    if measures.class_spread < THRESHOLDS["tight"].value:
+        return "Classes lie far apart beside their size"
     return "Items and classes are well spread"
 
 

@@ -260,8 +260,10 @@ def test_items_too_few_to_tell_candidates_apart(
     items: int | None, classes: int | None, few: str, result: str, begin: str, otherwise: str
 ) -> None:
     candidates = [
-        CandidateRecord(name="lite", rung="encoder", better=True, recall=0.5),  # type: ignore[call-arg]
-        CandidateRecord(name="C0", rung="head", recall=0.5, difference=0.06, low=-0.02, high=0.14),  # type: ignore[call-arg]
+        CandidateRecord.read({"name": "lite", "rung": "encoder", "better": True, "recall@1": 0.5}),
+        CandidateRecord.read(
+            {"name": "C0", "rung": "head", "recall@1": 0.5, "difference": 0.06, "low": -0.02, "high": 0.14}
+        ),
     ]
     ladder = LadderRecord(candidates=candidates, best=result, result=result, items=items, classes=classes)
     record = RunRecord.read(compared(0.9, zero_shot=(0.9, "equal"))).model_copy(update={"ladder": ladder})
@@ -317,7 +319,9 @@ def test_a_result_below_by_recall_says_by_what_it_was_chosen(
     for row, share in zip(record["evaluation"]["unseen"], (measure, {"map@r": 0.2}, {"map@r": 0.1}), strict=True):
         row["levels"]["digit"] |= share
     names = [("lite", "encoder"), ("C0", "head")][-tried:]
-    candidates = [CandidateRecord(name=name, rung=rung, recall=0.5, map_at_r=0.5) for name, rung in names]  # type: ignore[call-arg]
+    candidates = [
+        CandidateRecord.read({"name": name, "rung": rung, "recall@1": 0.5, "map@r": 0.5}) for name, rung in names
+    ]
     ladder = LadderRecord(candidates=candidates, best="C0", result="C0")
     ((_, line),) = result_lines(RunRecord.read(record).model_copy(update={"ladder": ladder}))
     line = line.replace("\u00a0", " ")

@@ -67,6 +67,6 @@ def test_no_more_steps_are_timed_than_tell_that_the_time_is_short(
     monkeypatch.setattr(training_time, "fit", fit)
     limit = TrainingTime(minutes=2, end=left)
     with pytest.raises(EndedEarlyError) if steps < 5 else nullcontext():
-        limit.check_steps(FINE_TUNING, TIMED_RUN, Splits(None, {}, "class"), trainings=20)  # type: ignore[arg-type]
+        limit.check_steps(FINE_TUNING, TIMED_RUN, Splits(None, {}, "class"), trainings=20)  # type: ignore[arg-type]  # no data is read
     assert now[0] == sum(seconds[:steps])
     assert limit.steps["base", "fine-tuning"] == (5.0 if steps == 1 else 1.0)
